@@ -1,0 +1,1 @@
+"""Update rules: each turns a rollout into a better agent."""

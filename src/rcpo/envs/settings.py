@@ -1,0 +1,29 @@
+"""What can be set of each environment. Light: the command line reads these without importing JAX."""
+
+from dataclasses import dataclass
+from typing import final
+
+from rcpo.errors import UsageError
+
+
+@final
+@dataclass(frozen=True)
+class MarsRoverSettings:
+    """The Mars Rover's own settings; the defaults are the paper's appendix B."""
+
+    map: str | None = None
+    """An ASCII map (S start, G goal, # rock, W wall, . free); without one, the paper's."""
+    slip: float = 0.05
+    """The paper's delta: the probability that a random move replaces the chosen one."""
+    step_reward: float = -0.01
+    """The paper's r_step, paid at every step."""
+    goal_reward: float = 0.0
+    """The paper's r_goal, paid on the step that reaches the goal."""
+    max_steps: int = 200
+    """Episodes are cut after so many steps."""
+
+    def __post_init__(self) -> None:
+        if not 0.0 <= self.slip <= 1.0:
+            raise UsageError(f"got the slip probability {self.slip:g}; it lies in [0, 1]")
+        if self.max_steps < 1:
+            raise UsageError(f"got an episode cap of {self.max_steps} steps; give at least 1")

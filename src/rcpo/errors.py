@@ -1,0 +1,17 @@
+"""What a user got wrong, said in one sentence."""
+
+import difflib
+from collections.abc import Iterable
+from typing import final
+
+
+@final
+class UsageError(ValueError):
+    """A mistake in what the user asked for. The command line prints its sentence and exits with code 2."""
+
+
+def nearest(word: str, choices: Iterable[str]) -> str:
+    """`; did you mean 'x'?` for the choice closest to `word`, or the list of choices when none is close."""
+    choices = sorted(choices)
+    close = difflib.get_close_matches(word, choices, n=1, cutoff=0.5)
+    return f"; did you mean {close[0]!r}?" if close else f"; choose one of: {', '.join(choices)}"

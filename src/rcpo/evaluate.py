@@ -1,0 +1,233 @@
+"""Fresh episodes of a policy: what it earns, what it costs, and whether that keeps the promise."""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import final
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray, PyTree
+
+from rcpo import exact
+from rcpo.constraints import Constraint
+from rcpo.envs.base import JaxEnvironment
+from rcpo.intervals import Interval, Verdict, clopper_pearson, judge, student_t
+from rcpo.rollout import advance, look, start
+from rcpo.types import Episodes, Worker
+
+PARALLEL = 4096
+"""Episodes that run side by side: enough to fill both cores, few enough to stay in their caches."""
+
+
+@final
+class Policy(eqx.Module):
+    """What a run hands over: M networks, one of which is drawn at the start of each episode and then followed.
+
+    A constrained optimum randomises; drawing once per episode is the simplest way to randomise between two policies.
+    """
+
+    networks: PyTree
+    """Every leaf has a leading axis M."""
+    weights: Float[Array, " M"]
+    greedy: Bool[Array, " M"]
+    """Whether a network's likeliest action is taken, or one drawn from its distribution."""
+
+    @property
+    def components(self) -> int:
+        return int(self.weights.shape[0])
+
+
+def single(network: PyTree, greedy: bool) -> Policy:
+    """The policy of one network."""
+    networks = jax.tree.map(lambda leaf: jnp.asarray(leaf)[None], network)
+    return Policy(networks, jnp.ones(1), jnp.array([greedy]))
+
+
+def mix(policies: Sequence[Policy], weights: Sequence[float]) -> Policy:
+    """One policy that draws one of `policies` at the start of each episode."""
+    total = sum(weights)
+    return Policy(
+        networks=jax.tree.map(lambda *leaves: jnp.concatenate(leaves), *(policy.networks for policy in policies)),
+        weights=jnp.concatenate([p.weights * (w / total) for p, w in zip(policies, weights, strict=True)]),
+        greedy=jnp.concatenate([policy.greedy for policy in policies]),
+    )
+
+
+@partial(jax.jit, static_argnames=("constraints", "batch"))
+def play(
+    environment: JaxEnvironment, constraints: tuple[Constraint, ...], policy: Policy, key: PRNGKeyArray, batch: int
+) -> Episodes:
+    """One whole episode in each of `batch` environments, all from the true start."""
+    component_key, start_key, key = jax.random.split(key, 3)
+    component = jax.random.categorical(component_key, jnp.log(policy.weights), shape=(batch,))
+    views = _views(environment, policy)
+    worker = start(environment, constraints, start_key, batch, 0.0)
+
+    def act(key: PRNGKeyArray, obs: Array) -> Int[Array, " N"]:
+        logits = views(obs, component)
+        drawn = jax.random.categorical(key, logits)
+        return jnp.where(policy.greedy[component], jnp.argmax(logits, axis=-1), drawn)
+
+    def step(carry: tuple[Worker, PRNGKeyArray, Episodes, Array]) -> tuple[Worker, PRNGKeyArray, Episodes, Array]:
+        worker, key, done, running = carry
+        key, act_key, step_key = jax.random.split(key, 3)
+        worker, _, _, ended = advance(environment, constraints, worker, act(act_key, worker.obs), step_key, 0.0)
+        now = ended.counted & running
+        keep = jax.tree.map(lambda new, old: jnp.where(now.reshape(-1, *(1,) * (new.ndim - 1)), new, old), ended, done)
+        return worker, key, keep, running & ~now
+
+    nothing = jax.eval_shape(lambda w: advance(environment, constraints, w, w.length, key, 0.0)[3], worker)
+    blank = jax.tree.map(lambda leaf: jnp.zeros(leaf.shape, leaf.dtype), nothing)
+    carry = (worker, key, blank, jnp.ones(batch, bool))
+    return jax.lax.while_loop(lambda carry: carry[3].any(), step, carry)[2]
+
+
+def _views(environment: JaxEnvironment, policy: Policy):  # noqa: ANN202
+    """The logits of each environment's own component."""
+    if environment.states() is not None:
+        tables = jax.vmap(lambda network: network(environment.states())[0])(policy.networks)
+        return lambda obs, component: tables[component, obs]
+
+    def evaluate(obs: Array, component: Array) -> Array:
+        every = jax.vmap(lambda network: look(network, environment)(obs)[0])(policy.networks)
+        return every[component, jnp.arange(len(component))]
+
+    return evaluate
+
+
+@final
+@dataclass(frozen=True)
+class Sample:
+    """The episodes of an evaluation, one entry an episode."""
+
+    value: Float[np.ndarray, "E K"]
+    columns: Float[np.ndarray, "E C"]
+    reward: Float[np.ndarray, " E"]
+    length: Int[np.ndarray, " E"]
+    truncated: Bool[np.ndarray, " E"]
+
+
+def sample(
+    environment: JaxEnvironment, constraints: tuple[Constraint, ...], policy: Policy, episodes: int, key: PRNGKeyArray
+) -> Sample:
+    """Exactly `episodes` fresh episodes."""
+    batches = math.ceil(episodes / PARALLEL)
+    batch = min(episodes, PARALLEL)
+    played = [play(environment, constraints, policy, k, batch) for k in jax.random.split(key, batches)]
+    fields = [
+        np.concatenate([np.asarray(getattr(part, name)) for part in played])[:episodes]
+        for name in ("value", "columns", "reward", "length", "truncated")
+    ]
+    # Sums over ten thousand episodes need more digits than one episode does.
+    value, columns, reward, length, truncated = fields
+    return Sample(value.astype(float), columns.astype(float), reward.astype(float), length.astype(int), truncated)
+
+
+@final
+@dataclass(frozen=True)
+class Estimate:
+    """One constraint's value with its interval, and what that says."""
+
+    constraint: Constraint
+    interval: Interval
+    verdict: Verdict
+
+
+@final
+@dataclass(frozen=True)
+class Evaluation:
+    """What fresh episodes show of a policy. Probabilities have Clopper-Pearson intervals, means Student's t."""
+
+    episodes: int
+    confidence: float
+    reward: Interval
+    steps: Interval
+    constraints: tuple[Estimate, ...]
+    truncated: float
+    """The share of episodes that were cut by the cap."""
+    success: Interval | None
+    """The probability to reach the goal, where there is one."""
+    steps_given_success: Interval | None
+
+    @property
+    def satisfied(self) -> bool:
+        """Whether every constraint is satisfied (a run without constraints keeps every promise it made)."""
+        return all(estimate.verdict == "satisfied" for estimate in self.constraints)
+
+
+def mean_interval(values: Float[np.ndarray, " E"], confidence: float) -> Interval:
+    """Student's t interval of a sample's mean."""
+    if len(values) == 0:
+        return student_t(math.nan, math.nan, 0, confidence)
+    deviation = float(values.std(ddof=1)) if len(values) > 1 else math.nan
+    return student_t(float(values.mean()), deviation, len(values), confidence)
+
+
+def constraint_interval(constraint: Constraint, values: Float[np.ndarray, " E"], confidence: float) -> Interval:
+    if constraint.is_probability:
+        return clopper_pearson(int(values.sum()), len(values), confidence)
+    return mean_interval(values, confidence)
+
+
+def summarise(
+    environment: JaxEnvironment, constraints: tuple[Constraint, ...], drawn: Sample, confidence: float
+) -> Evaluation:
+    """The intervals and verdicts of a sample."""
+    estimates = []
+    for k, constraint in enumerate(constraints):
+        interval = constraint_interval(constraint, drawn.value[:, k], confidence)
+        estimates.append(Estimate(constraint, interval, judge(interval, constraint.limit, constraint.at_least)))
+    success = steps_given_success = None
+    if environment.spec.success is not None:
+        reached = drawn.columns[:, environment.spec.column_names.index(environment.spec.success)] > 0
+        success = clopper_pearson(int(reached.sum()), len(reached), confidence)
+        steps_given_success = mean_interval(drawn.length[reached].astype(float), confidence)
+    return Evaluation(
+        episodes=len(drawn.reward),
+        confidence=confidence,
+        reward=mean_interval(drawn.reward, confidence),
+        steps=mean_interval(drawn.length.astype(float), confidence),
+        constraints=tuple(estimates),
+        truncated=float(drawn.truncated.mean()),
+        success=success,
+        steps_given_success=steps_given_success,
+    )
+
+
+def evaluate_policy(
+    environment: JaxEnvironment,
+    constraints: tuple[Constraint, ...],
+    policy: Policy,
+    episodes: int,
+    seed: int,
+    confidence: float = 0.95,
+) -> Evaluation:
+    """Fresh episodes, intervals and verdicts."""
+    drawn = sample(environment, constraints, policy, episodes, jax.random.key(seed))
+    return summarise(environment, constraints, drawn, confidence)
+
+
+def action_probabilities(environment: JaxEnvironment, policy: Policy) -> Float[np.ndarray, "M S A"]:
+    """What each component does in each state, in double precision."""
+    logits = jax.vmap(lambda network: network(environment.states())[0])(policy.networks)
+    wide = np.asarray(logits, dtype=np.float64)
+    wide = np.exp(wide - wide.max(axis=-1, keepdims=True))
+    drawn = wide / wide.sum(axis=-1, keepdims=True)
+    best = np.eye(wide.shape[-1])[np.asarray(jnp.argmax(logits, axis=-1))]
+    return np.where(np.asarray(policy.greedy)[:, None, None], best, drawn)
+
+
+def exact_value(environment: JaxEnvironment, policy: Policy) -> exact.ExactValue | None:
+    """The truth about a policy, as episodes cut at the cap see it; None where the environment is not finite."""
+    cmdp = environment.cmdp()
+    if cmdp is None:
+        return None
+    parts = [
+        exact.evaluate(cmdp, probabilities, cap=environment.spec.max_steps)
+        for probabilities in action_probabilities(environment, policy)
+    ]
+    return exact.mixture(parts, [float(weight) for weight in np.asarray(policy.weights, dtype=np.float64)])

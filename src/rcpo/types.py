@@ -1,0 +1,108 @@
+"""Every record that crosses a file. T steps, N environments, K constraints, C cost columns."""
+
+from typing import Any, final
+
+import equinox as eqx
+import jax
+from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray, PyTree, Shaped
+
+Metrics = dict[str, Float[Array, "..."]]
+
+
+@final
+class Transition(eqx.Module):
+    """What N environments did in one step, before anything is reset."""
+
+    state: PyTree
+    reward: Float[Array, " N"]
+    costs: Float[Array, "N C"]
+    terminated: Bool[Array, " N"]
+
+
+@final
+class EnvStep(eqx.Module):
+    """One step of N environments, already reset where an episode ended."""
+
+    obs: Shaped[Array, "N ..."]
+    """What to act on next."""
+    next_obs: Shaped[Array, "N ..."]
+    """What the step really produced, also where the episode ended."""
+    reward: Float[Array, " N"]
+    costs: Float[Array, "N C"]
+    terminated: Bool[Array, " N"]
+    truncated: Bool[Array, " N"]
+
+
+@final
+class Episodes(eqx.Module):
+    """What episodes were worth; read an entry only where `counted`."""
+
+    counted: Bool[Array, "*shape"]
+    """An episode ended here, and it speaks for the task's own start (not for an exploring start)."""
+    value: Float[Array, "*shape K"]
+    """What is bounded: one number per constraint (`J_C` is its expectation)."""
+    columns: Float[Array, "*shape C"]
+    """Each cost column's sum over the episode."""
+    reward: Float[Array, "*shape"]
+    length: Int[Array, "*shape"]
+    truncated: Bool[Array, "*shape"]
+
+
+@final
+class Rollout(eqx.Module):
+    """T steps of N environments, and what the episodes that ended in them were worth."""
+
+    obs: Shaped[Array, "T N ..."]
+    next_obs: Shaped[Array, "T N ..."]
+    action: Int[Array, "T N"]
+    reward: Float[Array, "T N"]
+    penalty: Float[Array, "T N K"]
+    """What actor and critic feel of each constraint at each step."""
+    terminated: Bool[Array, "T N"]
+    truncated: Bool[Array, "T N"]
+    episode: Episodes
+
+
+@final
+class Worker(eqx.Module):
+    """The environments between two rollouts: where they stand and what their running episodes add up to."""
+
+    state: PyTree
+    obs: Shaped[Array, "N ..."]
+    from_start: Bool[Array, " N"]
+    functionals: tuple[Any, ...]
+    columns: Float[Array, "N C"]
+    reward: Float[Array, " N"]
+    length: Int[Array, " N"]
+
+
+@final
+class MultiplierState(eqx.Module):
+    """The multipliers and what their controller remembers."""
+
+    value: Float[Array, " K"]
+    integral: Float[Array, " K"]
+    updates: Int[Array, " K"]
+    """How many iterations moved each multiplier: the k of its step size."""
+
+
+@final
+class Agent(eqx.Module):
+    network: PyTree
+    optimiser: PyTree
+
+
+@final
+class TrainState(eqx.Module):
+    """All that training goes on from."""
+
+    agent: Agent
+    multipliers: MultiplierState
+    worker: Worker
+    key: PRNGKeyArray
+    iteration: Int[Array, ""]
+
+
+def first_axis(tree: PyTree) -> int:
+    """The length of the first axis that all leaves share."""
+    return int(jax.tree.leaves(tree)[0].shape[0])
