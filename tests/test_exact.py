@@ -209,7 +209,7 @@ def test_multipliers_are_the_slopes_of_the_best_reward(discount):
         assert (rewards[0] - rewards[1]) / 2e-5 == pytest.approx(optimum.multipliers[k], rel=1e-3)
 
 
-def test_larger_random_problem_agrees_with_evaluate_and_is_quick():
+def test_larger_random_problem_is_optimal_by_value_iteration():
     cmdp = random_cmdp(3, n_states=150, n_actions=4)
     free = solve(cmdp, [])
     limit = 0.9 * evaluate(cmdp, free.policy, None).values["torque"]
@@ -227,17 +227,81 @@ def test_larger_random_problem_agrees_with_evaluate_and_is_quick():
     np.testing.assert_array_equal(optimum.policy[-1], 0.25)  # never visited
 
 
-def test_rare_states_do_not_spoil_the_bound():
-    # A long slippery corridor: state k is reached with probability 1e-3 ** k, soon below the LP's tolerance, and there
-    # action 0 crashes for sure. The policy must still be right there.
+@pytest.mark.parametrize("at_least", [False, True])
+def test_rare_states_do_not_spoil_the_bound(at_least):
+    # A corridor, left at every step but with 1e-3: state k is soon visited more rarely than the linear program's
+    # tolerance, but action 0 crashes there with 1/2 for sure. The policy must be right there too.
     n = 8
     transitions = np.zeros((n, 2, n))
     transitions[np.arange(n - 1), :, np.arange(1, n)] = 1e-3
     crash = np.tile([0.5, 0.0], (n, 1))
-    cmdp = make(transitions, np.tile([0.0, -1.0], (n, 1)), {"crash": crash})
-    optimum = solve(cmdp, [Bound("crash", 1e-4)])
-    assert optimum.values[0] == pytest.approx(1e-4, abs=1e-13)
-    assert evaluate(cmdp, optimum.policy, None).values["crash"] == pytest.approx(1e-4, abs=1e-13)
+    cmdp = make(transitions, np.tile([0.0, -1.0], (n, 1)), {"crash": crash, "safe": 0.5 - crash})
+    steps = sum(1e-3**k for k in range(n))
+    bound = Bound("safe", 0.5 * steps - 1e-4, at_least=True) if at_least else Bound("crash", 1e-4)
+    value = evaluate(cmdp, solve(cmdp, [bound]).policy, None)
+    assert value.values["crash"] == pytest.approx(1e-4, abs=1e-12)
+
+
+def test_slippery_grid_of_the_size_of_the_paper_s_keeps_its_bound():
+    # Every cell is reached by slipping, most so rarely that the linear program does not see it.
+    side, slip = 28, 0.05
+    rng = np.random.default_rng(0)
+    cell = np.arange(side * side).reshape(side, side)
+    rock = rng.random(cell.shape) < 0.04
+    rock[0, 0] = rock[0, -1] = False
+    framed = np.pad(cell, 1, mode="edge")  # a move into the wall stays
+    leads = np.stack([framed[:-2, 1:-1], framed[1:-1, 2:], framed[2:, 1:-1], framed[1:-1, :-2]], axis=-1).reshape(-1, 4)
+    moves = np.zeros((cell.size, 4, cell.size))
+    for action, direction in product(range(4), range(4)):
+        moves[cell.ravel(), action, leads[:, direction]] += slip / 4 + (1 - slip) * (action == direction)
+    crash, goal = moves[:, :, rock.ravel()].sum(axis=2), moves[:, :, side - 1].copy()
+    moves[:, :, rock.ravel()] = moves[:, :, side - 1] = 0.0
+    columns = {"crash": crash}
+    cmdp = make(moves, np.full((cell.size, 4), -0.01), columns, outcomes={"goal": goal, "crash": crash})
+    safest = evaluate(cmdp, solve(make(moves, -crash, columns), []).policy, None)
+    limit = safest.values["crash"] + 0.01
+    optimum = solve(cmdp, [Bound("crash", limit)])
+    assert optimum.multipliers[0] > 1.0 and safest.reward < optimum.reward
+    assert optimum.values[0] == pytest.approx(limit, abs=1e-10)
+    assert optimum.outcomes["goal"] == pytest.approx(1 - limit, abs=1e-10)
+    assert optimum.steps == pytest.approx(-100 * optimum.reward)
+
+
+@settings(max_examples=60)
+@given(seed=SEEDS, share=st.floats(-0.1, 1.1))
+def test_where_some_policies_never_end_only_the_others_count(seed, share):
+    # Four states, two actions: each leads to one state or the end, some by a coin. Every step costs.
+    rng = np.random.default_rng(seed)
+    transitions = np.zeros((4, 2, 4))
+    for state, action in product(range(4), range(2)):
+        for _ in range(2):
+            target = rng.integers(6)
+            if target < 4:
+                transitions[state, action, target] += 0.5
+    cmdp = make(transitions, -rng.uniform(0.1, 1.0, (4, 2)), {"torque": rng.uniform(0, 1, (4, 2))})
+    ends, rewards, costs = [], [], []
+    for policy in deterministic_policies(cmdp):
+        power, total = np.einsum("sa,sat->st", policy, transitions), np.eye(4)
+        for _ in range(14):  # total = the sum of the first 2, 4, 8, ... powers; the inverse may not exist
+            power, total = power @ power, total + power @ total
+        ends.append(bool((cmdp.initial @ power).sum() < 0.01))
+        value = evaluate(cmdp, policy, None)
+        assert value.terminates == ends[-1]
+        if ends[-1]:
+            visits = cmdp.initial @ total
+            rewards.append((visits[:, None] * policy * cmdp.reward).sum())
+            costs.append((visits[:, None] * policy * cmdp.columns["torque"]).sum())
+            assert value.reward == pytest.approx(rewards[-1])
+    if not any(ends):
+        assert "no policy is sure to end" in solve(cmdp, []).message
+        return
+    assert solve(cmdp, []).reward == pytest.approx(max(rewards))
+    limit = min(costs) + share * (max(costs) - min(costs))
+    if abs(limit - min(costs)) > 1e-6:
+        optimum = solve(cmdp, [Bound("torque", limit)])
+        truth = best_of_pairs(np.array(rewards), np.array(costs), limit)
+        assert optimum.feasible == np.isfinite(truth)
+        assert not optimum.feasible or optimum.reward == pytest.approx(truth, abs=1e-7)
 
 
 # No optimum
@@ -266,6 +330,18 @@ def test_reachable_value_in_the_message_works_as_a_limit():
     assert solve(cmdp, [Bound("crash", float(most), at_least=True)]).feasible
 
 
+def test_reachable_value_is_not_spoilt_by_rounding():
+    # Three steps of 0.1 sum to 0.30000000000000004 in doubles: 0.3 is what is said, in both directions.
+    transitions = np.zeros((3, 2, 3))
+    transitions[0, :, 1] = transitions[1, :, 2] = 1.0
+    cmdp = make(transitions, np.zeros((3, 2)), {"wear": np.full((3, 2), 0.1)})
+    assert solve(cmdp, [Bound("wear", 0.1)]).message.endswith("reaches is 0.3")
+    assert solve(cmdp, [Bound("wear", 0.5, at_least=True)]).message.endswith("reaches is 0.3")
+    assert solve(cmdp, [Bound("wear", 0.3)]).feasible
+    nothing = make([[[0.0], [0.0]]], [[0.0, 1.0]], {"goal": [[0.0, 0.0]]})
+    assert solve(nothing, [Bound("goal", 0.5, at_least=True)]).message.endswith("reaches is 0")
+
+
 def test_bounds_that_conflict():
     cmdp = make([[[0.0], [0.0]]], [[0.0, 1.0]], {"crash": [[0.1, 0.5]], "miss": [[0.5, 0.1]]})
     bounds = [Bound("crash", 0.2), Bound("miss", 0.2)]
@@ -289,7 +365,9 @@ def test_unbounded_reward_is_said():
     assert solve(paying_loop(0.1), [], discount=0.5).reward == pytest.approx(0.1 * (0.5 + 0.25 + 0.125) / 0.875)
     infeasible_too = solve(paying_loop(0.1), [Bound("crash", 0.5)])
     assert not infeasible_too.feasible and "cannot be met" in infeasible_too.message
-    assert solve(paying_loop(-0.1), []).reward == pytest.approx(0.0)
+    costly = solve(paying_loop(-0.1), [])
+    assert costly.reward == pytest.approx(0.0)
+    np.testing.assert_array_equal(costly.policy, [[1.0, 0.0], [0.5, 0.5]])  # state 1 is not visited
 
 
 def test_best_reward_that_no_policy_reaches():
@@ -299,7 +377,7 @@ def test_best_reward_that_no_policy_reaches():
     cmdp = make(transitions, [[0.0, -1.0], [0.0, 0.0]], {"wear": [[0.0, 0.0], [1.0, 0.0]]})
     optimum = solve(cmdp, [Bound("wear", 3.0, at_least=True)])
     assert not optimum.feasible
-    assert "only approached" in optimum.message
+    assert "only as a limit" in optimum.message
 
 
 def test_no_policy_terminates():
@@ -447,6 +525,13 @@ def test_policy_that_may_go_on_for_ever():
     assert not discounted.terminates and discounted.steps == np.inf
     ends = evaluate(cmdp, np.tile([0.5, 0.5], (4, 1)), None)
     assert ends.terminates and np.isfinite(ends.reward)
+
+
+def test_probabilities_that_sum_to_one_but_for_rounding_end_nothing():
+    row = [0.7, 0.2, 0.1]
+    assert sum(row) < 1.0
+    value = evaluate(make(np.tile(row, (3, 1, 1)), -np.ones((3, 1))), np.ones((3, 1)), None)
+    assert not value.terminates and value.steps == np.inf
 
 
 def test_policy_that_never_ends_with_rewards_of_both_signs():

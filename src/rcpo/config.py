@@ -1,10 +1,10 @@
 """Everything that can be set, and the named presets. Light: the command line reads this without importing JAX."""
 
 from dataclasses import dataclass, field, replace
-from typing import Final, Literal, final
+from typing import Literal, final
 
 from rcpo.envs.settings import MarsRoverSettings
-from rcpo.errors import UsageError, nearest
+from rcpo.errors import UsageError
 from rcpo.schedules import Schedule, broken_conditions
 
 
@@ -33,7 +33,9 @@ class MultiplierConfig:
         if not 0.0 <= self.initial <= self.maximum:
             raise UsageError(f"got the multiplier {self.initial:g}; it lies in [0, lambda_max = {self.maximum:g}]")
         if self.step_size.initial < 0.0:
-            raise UsageError(f"got the multiplier's step size {self.step_size.initial:g}; give one that is not negative")
+            raise UsageError(
+                f"got the multiplier's step size {self.step_size.initial:g}; give one that is not negative"
+            )
         if self.proportional < 0.0:
             raise UsageError(f"got the proportional gain {self.proportional:g}; give one that is not negative")
 

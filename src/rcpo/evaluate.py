@@ -1,60 +1,25 @@
 """Fresh episodes of a policy: what it earns, what it costs, and whether that keeps the promise."""
 
 import math
-from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import final
 
-import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray, PyTree
+from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray
 
 from rcpo import exact
 from rcpo.constraints import Constraint
 from rcpo.envs.base import JaxEnvironment
 from rcpo.intervals import Interval, Verdict, clopper_pearson, judge, student_t
-from rcpo.rollout import advance, look, start
+from rcpo.policy import Policy, action_probabilities, logits_of
+from rcpo.rollout import advance, start
 from rcpo.types import Episodes, Worker
 
 PARALLEL = 4096
 """Episodes that run side by side: enough to fill both cores, few enough to stay in their caches."""
-
-
-@final
-class Policy(eqx.Module):
-    """What a run hands over: M networks, one of which is drawn at the start of each episode and then followed.
-
-    A constrained optimum randomises; drawing once per episode is the simplest way to randomise between two policies.
-    """
-
-    networks: PyTree
-    """Every leaf has a leading axis M."""
-    weights: Float[Array, " M"]
-    greedy: Bool[Array, " M"]
-    """Whether a network's likeliest action is taken, or one drawn from its distribution."""
-
-    @property
-    def components(self) -> int:
-        return int(self.weights.shape[0])
-
-
-def single(network: PyTree, greedy: bool) -> Policy:
-    """The policy of one network."""
-    networks = jax.tree.map(lambda leaf: jnp.asarray(leaf)[None], network)
-    return Policy(networks, jnp.ones(1), jnp.array([greedy]))
-
-
-def mix(policies: Sequence[Policy], weights: Sequence[float]) -> Policy:
-    """One policy that draws one of `policies` at the start of each episode."""
-    total = sum(weights)
-    return Policy(
-        networks=jax.tree.map(lambda *leaves: jnp.concatenate(leaves), *(policy.networks for policy in policies)),
-        weights=jnp.concatenate([p.weights * (w / total) for p, w in zip(policies, weights, strict=True)]),
-        greedy=jnp.concatenate([policy.greedy for policy in policies]),
-    )
 
 
 @partial(jax.jit, static_argnames=("constraints", "batch"))
@@ -64,7 +29,7 @@ def play(
     """One whole episode in each of `batch` environments, all from the true start."""
     component_key, start_key, key = jax.random.split(key, 3)
     component = jax.random.categorical(component_key, jnp.log(policy.weights), shape=(batch,))
-    views = _views(environment, policy)
+    views = logits_of(environment, policy)
     worker = start(environment, constraints, start_key, batch, 0.0)
 
     def act(key: PRNGKeyArray, obs: Array) -> Int[Array, " N"]:
@@ -84,19 +49,6 @@ def play(
     blank = jax.tree.map(lambda leaf: jnp.zeros(leaf.shape, leaf.dtype), nothing)
     carry = (worker, key, blank, jnp.ones(batch, bool))
     return jax.lax.while_loop(lambda carry: carry[3].any(), step, carry)[2]
-
-
-def _views(environment: JaxEnvironment, policy: Policy):  # noqa: ANN202
-    """The logits of each environment's own component."""
-    if environment.states() is not None:
-        tables = jax.vmap(lambda network: network(environment.states())[0])(policy.networks)
-        return lambda obs, component: tables[component, obs]
-
-    def evaluate(obs: Array, component: Array) -> Array:
-        every = jax.vmap(lambda network: look(network, environment)(obs)[0])(policy.networks)
-        return every[component, jnp.arange(len(component))]
-
-    return evaluate
 
 
 @final
@@ -209,16 +161,6 @@ def evaluate_policy(
     """Fresh episodes, intervals and verdicts."""
     drawn = sample(environment, constraints, policy, episodes, jax.random.key(seed))
     return summarise(environment, constraints, drawn, confidence)
-
-
-def action_probabilities(environment: JaxEnvironment, policy: Policy) -> Float[np.ndarray, "M S A"]:
-    """What each component does in each state, in double precision."""
-    logits = jax.vmap(lambda network: network(environment.states())[0])(policy.networks)
-    wide = np.asarray(logits, dtype=np.float64)
-    wide = np.exp(wide - wide.max(axis=-1, keepdims=True))
-    drawn = wide / wide.sum(axis=-1, keepdims=True)
-    best = np.eye(wide.shape[-1])[np.asarray(jnp.argmax(logits, axis=-1))]
-    return np.where(np.asarray(policy.greedy)[:, None, None], best, drawn)
 
 
 def exact_value(environment: JaxEnvironment, policy: Policy) -> exact.ExactValue | None:

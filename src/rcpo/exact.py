@@ -78,6 +78,7 @@ class Optimum:
     reward: float
     """nan when infeasible, inf when there is no largest reward."""
     steps: float
+    """Expected steps of an episode, not discounted; inf when a discounted optimum may go on for ever."""
     values: tuple[float, ...]
     multipliers: tuple[float, ...]
     """Derivative of the best reward with respect to slackening each limit (one-sided at a kink); never negative."""
@@ -116,9 +117,7 @@ def solve(cmdp: FiniteCMDP, bounds: Sequence[Bound], discount: float = 1.0) -> O
     allowed = _ending_actions(cmdp) if discount == 1.0 else np.ones(cmdp.reward.shape, dtype=bool)
     stuck = np.flatnonzero((cmdp.initial > 0) & ~allowed.any(axis=1))
     if stuck.size:
-        message = (
-            f"no policy is sure to end an episode that starts in state {stuck[0]}, so that its totals are not finite"
-        )
+        message = f"no policy is sure to end an episode that starts in state {stuck[0]}, so its totals are not finite"
         return _no_optimum(cmdp, bounds, f"{message}; give a discount below 1 or let those episodes end")
     program = _program(cmdp, allowed, discount)
     sign = np.array([-1.0 if bound.at_least else 1.0 for bound in bounds])
@@ -137,8 +136,8 @@ def solve(cmdp: FiniteCMDP, bounds: Sequence[Bound], discount: float = 1.0) -> O
     values = tuple(value.values[bound.column] for bound in bounds)
     kept = np.all(sign * (np.array(values) - limits) <= 1e-6 * (1.0 + np.abs(limits)))
     if not (kept and abs(value.reward + found.fun) <= 1e-6 * (1.0 + abs(found.fun))):
-        message = f"the best reward, {-found.fun:.6g}, is only approached, by staying ever longer in a loop"
-        return _no_optimum(cmdp, bounds, f"{message}; no policy reaches it")
+        message = f"the best reward, {-found.fun:.6g}, was found only as a limit, by staying ever longer in a free loop"
+        return _no_optimum(cmdp, bounds, f"{message}; give a discount below 1 or let every step cost a little")
     return Optimum(
         feasible=True,
         reward=value.reward,
@@ -384,20 +383,15 @@ def _maximise(
     limits: Float[np.ndarray, " K"],
 ) -> Any:
     """scipy's result of: maximise objective . x subject to rows @ x <= limits over the program's occupancies."""
-    options: dict[str, Any] = {"primal_feasibility_tolerance": TOLERANCE, "dual_feasibility_tolerance": TOLERANCE}
-    for presolve in (True, False):  # presolve alone cannot always tell infeasible from unbounded
-        found = linprog(
-            -objective[program.pairs],
-            A_ub=csr_array(rows[:, program.pairs]) if len(limits) else None,
-            b_ub=limits if len(limits) else None,
-            A_eq=program.flow,
-            b_eq=program.start,
-            method="highs",
-            options=options | {"presolve": presolve},
-        )
-        if found.status in (0, 2, 3):
-            break
-    return found
+    return linprog(
+        -objective[program.pairs],
+        A_ub=csr_array(rows[:, program.pairs]) if len(limits) else None,
+        b_ub=limits if len(limits) else None,
+        A_eq=program.flow,
+        b_eq=program.start,
+        method="highs",
+        options={"primal_feasibility_tolerance": TOLERANCE, "dual_feasibility_tolerance": TOLERANCE},
+    )
 
 
 def _policy(
@@ -435,8 +429,9 @@ def _why_infeasible(
         sign = -1.0 if bound.at_least else 1.0
         found = _maximise(program, -sign * row, np.empty((0, row.size)), np.empty(0))
         best = sign * found.fun if found.status == 0 else -sign * np.inf
-        # Rounded to the side that can be reached, so that the number works as a limit.
-        rounded = Context(5, ROUND_FLOOR if bound.at_least else ROUND_CEILING).create_decimal(Decimal(best))
+        # Rounded to the side that can be reached, so that the number works as a limit; but not away from 0.25 + 1e-16.
+        context = Context(5, ROUND_FLOOR if bound.at_least else ROUND_CEILING)
+        rounded = float(context.create_decimal(Decimal(max(0.0, best * (1.0 - sign * ROUNDING)))))
         reach = f"the {'most' if bound.at_least else 'least'} that {whom} reaches is {rounded:g}"
         if len(bounds) == 1 or sign * (best - bound.limit) > TOLERANCE * (1.0 + abs(bound.limit)):
             unmet.append(f"{bound} cannot be met: {reach}")

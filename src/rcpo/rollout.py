@@ -9,7 +9,7 @@ from jaxtyping import Array, Float, Int, PRNGKeyArray, PyTree
 from rcpo.constraints import Constraint
 from rcpo.envs.base import JaxEnvironment
 from rcpo.networks import ActorCritic
-from rcpo.types import Episodes, EnvStep, Rollout, Transition, Worker
+from rcpo.types import EnvStep, Episodes, Rollout, Transition, Worker
 
 Act = Callable[[PRNGKeyArray, Array], Int[Array, " N"]]
 Exploring = Float[Array, ""] | float
@@ -36,7 +36,11 @@ def look(network: ActorCritic, environment: JaxEnvironment) -> Callable[[Array],
 
 
 def start(
-    environment: JaxEnvironment, constraints: tuple[Constraint, ...], key: PRNGKeyArray, batch: int, exploring: Exploring
+    environment: JaxEnvironment,
+    constraints: tuple[Constraint, ...],
+    key: PRNGKeyArray,
+    batch: int,
+    exploring: Exploring,
 ) -> Worker:
     """N environments at the beginning of their first episodes."""
     state, from_start = environment.reset(key, batch, exploring)

@@ -1,120 +1,204 @@
-"""Training: the paper's Algorithm 1, and the loop around it."""
+"""A whole run: train, look at the policy on fresh episodes along the way, hand over the best one that is verified."""
 
-from dataclasses import dataclass
-from functools import partial
-from typing import final
+import math
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, final
 
-import equinox as eqx
 import jax
-import jax.numpy as jnp
-from jaxtyping import Array, Int
+import numpy as np
+from jaxtyping import PyTree
 
-from rcpo import multipliers
-from rcpo.algorithms import a2c, primal_dual
-from rcpo.config import TrainConfig
-from rcpo.constraints import Constraint
+from rcpo import envs, exact, presets
+from rcpo.config import EvaluationConfig, TrainConfig
+from rcpo.constraints import Constraint, parse_all
 from rcpo.envs.base import JaxEnvironment
-from rcpo.networks import ConvolutionalActorCritic, TabularActorCritic
-from rcpo.rollout import collect, look, measure, start
-from rcpo.types import Agent, Metrics, Rollout, TrainState
+from rcpo.errors import UsageError
+from rcpo.evaluate import Evaluation, evaluate_policy, exact_value, sample, summarise
+from rcpo.handover import Candidate, Handover, hand_over, judge_candidate
+from rcpo.learn import Plan, begin, iterate
+from rcpo.loggers import JsonLines, Logger, Record
+from rcpo.policy import Policy, single
+from rcpo.types import Metrics, TrainState
+
+EVALUATION_STREAM, HANDOVER_STREAM = 1, 2
+"""Evaluations draw from random streams of their own: how often one looks does not change what is learned."""
 
 
 @final
 @dataclass(frozen=True)
-class Plan:
-    """What a run does, fixed before it starts; the compiled program is one per plan."""
+class Run:
+    """A finished run."""
 
+    environment_name: str
+    environment: JaxEnvironment
     config: TrainConfig
     constraints: tuple[Constraint, ...]
-    iterations: int
+    handover: Handover
+    records: tuple[Record, ...]
+    steps: int
+    seconds: float
+    folder: Path | None = None
 
     @property
-    def whole_episodes(self) -> bool:
-        return self.config.method == "primal-dual"
+    def policy(self) -> Policy:
+        """The policy that the run hands over."""
+        return self.handover.policy
 
-    def steps_per_iteration(self, environment: JaxEnvironment) -> int:
-        learner = self.config.learner
-        return learner.environments * (environment.spec.max_steps if self.whole_episodes else learner.rollout_steps)
+    def evaluate(self, episodes: int = 10_000, deterministic: bool = False, seed: int = 0) -> Evaluation:
+        """Fresh episodes of the policy, with intervals and verdicts."""
+        policy = self.policy.deterministic() if deterministic else self.policy
+        confidence = self.config.evaluation.confidence
+        return evaluate_policy(self.environment, self.constraints, policy, episodes, seed, confidence)
+
+    def exact(self, deterministic: bool = False) -> exact.ExactValue | None:
+        """The policy's exact values, where the environment is finite."""
+        return exact_value(self.environment, self.policy.deterministic() if deterministic else self.policy)
 
 
-def learn(plan: Plan, environment: JaxEnvironment, state: TrainState, rollout: Rollout) -> tuple[TrainState, Metrics]:
-    """One iteration of reward constrained policy optimisation (the paper's Algorithm 1)."""
-    config, iterations = plan.config, plan.iterations
-    multiplier = state.multipliers.value
-    limit = jnp.array([constraint.limit for constraint in plan.constraints])
-    sign = jnp.array([constraint.sign for constraint in plan.constraints])
+def train(
+    environment: str | JaxEnvironment,
+    constraints: Sequence[str | Constraint] | None = None,
+    *,
+    preset: str | None = None,
+    config: TrainConfig | None = None,
+    out: str | Path | None = None,
+    loggers: Sequence[Logger] = (),
+    **settings: Any,
+) -> Run:
+    """Train on an environment, given by name or as an object, until `steps`, and hand over a verified policy.
 
-    # Fast: critic and actor, on r - lambda . c (Eq. 10 and 11), or on R - lambda . C itself (Eq. 7).
-    if plan.whole_episodes:
-        agent, metrics = primal_dual.update(
-            config.learner, environment, state.agent, rollout, multiplier, sign, state.iteration, iterations
-        )
-    else:
-        agent, metrics = a2c.update(
-            config.learner, environment, state.agent, rollout, multiplier, state.iteration, iterations
-        )
+    `settings` are fields of `TrainConfig`: `steps=1e6, seed=0, method="fixed"`; `config` replaces the preset as a whole.
+    """
+    name = environment if isinstance(environment, str) else environment.spec.name
+    if isinstance(environment, str):
+        envs.check_name(name)
+    config = replace(config or presets.preset(preset, name), **settings)
+    if constraints is not None:
+        config = replace(config, constraints=tuple(str(constraint) for constraint in constraints))
+    built = envs.make(name, config.env) if isinstance(environment, str) else environment
+    parsed = parse_all(constraints if constraints is not None else config.constraints, built.spec.column_names)
+    folder = None if out is None else Path(out)
+    listeners = [*loggers, *([JsonLines(folder / "metrics.jsonl")] if folder else [])]
+    try:
+        return _train(name, built, config, parsed, folder, listeners)
+    finally:
+        for logger in listeners:
+            logger.close()
 
-    # Slow: the multiplier, on J_C - alpha of the episodes that finished (Eq. 5 and 8).
-    value, finished = measure(rollout)
-    violation = sign * (value - limit)
-    measured = jnp.broadcast_to(finished > 0, violation.shape)
-    moved = multipliers.ascend(config.rule, state.multipliers, violation, limit, measured, iterations)
 
-    counted = rollout.episode.counted
-    metrics |= {
-        "episodes": finished,
-        "reward": jnp.sum(rollout.episode.reward * counted),
-        "length": jnp.sum(rollout.episode.length * counted),
-        "value": value * finished,
-        "multiplier": moved.value,
+def _train(
+    name: str,
+    environment: JaxEnvironment,
+    config: TrainConfig,
+    constraints: tuple[Constraint, ...],
+    folder: Path | None,
+    loggers: Sequence[Logger],
+) -> Run:
+    def say(text: str) -> None:
+        for logger in loggers:
+            logger.say(text)
+
+    for condition in config.broken_conditions:
+        say(f"note: {condition} (the paper's step-size conditions; training goes on)")
+    plan, chunk = make_plan(config, constraints, environment)
+    state = begin(plan, environment)
+    started = time.monotonic()
+    candidates: list[Candidate] = []
+    records: list[Record] = []
+    evaluation_key = jax.random.fold_in(jax.random.key(config.seed), EVALUATION_STREAM)
+    for point in range(plan.iterations // chunk):
+        begun = time.monotonic()
+        state, metrics = iterate(plan, environment, state, chunk)
+        record = make_record(plan, environment, state, metrics, time.monotonic() - begun)
+        for greedy in (False, True):
+            evaluation_key, key = jax.random.split(evaluation_key)
+            candidate, seen = _look(plan, environment, state, greedy, config.evaluation, key)
+            candidates.append(candidate)
+            record |= evaluation_record(seen, "greedy" if greedy else "sampled")
+        record["time/seconds"] = round(time.monotonic() - started, 3)
+        records.append(record)
+        for logger in loggers:
+            logger.record(record)
+        _check_finite(state, record)
+    say(f"training done in {time.monotonic() - started:.1f} s; choosing and verifying the policy to hand over")
+    key = jax.random.fold_in(jax.random.key(config.seed), HANDOVER_STREAM)
+    handed = hand_over(environment, constraints, candidates, config.evaluation, key, say)
+    steps = plan.iterations * plan.steps_per_iteration(environment)
+    seconds = time.monotonic() - started
+    return Run(name, environment, config, constraints, handed, tuple(records), steps, seconds, folder)
+
+
+def make_plan(
+    config: TrainConfig, constraints: tuple[Constraint, ...], environment: JaxEnvironment
+) -> tuple[Plan, int]:
+    """The plan of a run, and its iterations between two points: all chunks alike, so that one program serves all."""
+    per_iteration = Plan(config, constraints, 1).steps_per_iteration(environment)
+    wanted = max(1, math.ceil(config.steps / per_iteration))
+    chunk = math.ceil(wanted / min(config.evaluation.points, wanted))
+    return Plan(config, constraints, math.ceil(wanted / chunk) * chunk), chunk
+
+
+def make_record(plan: Plan, environment: JaxEnvironment, state: TrainState, metrics: Metrics, seconds: float) -> Record:
+    """The numbers of a chunk of iterations; None where no episode finished."""
+    host = jax.tree.map(lambda leaf: np.asarray(leaf, dtype=np.float64), metrics)
+    episodes = host["episodes"].sum()
+    count = len(host["episodes"])
+    per_iteration = plan.steps_per_iteration(environment)
+
+    def per_episode(total: np.ndarray) -> float | None:
+        return float(total / episodes) if episodes else None
+
+    record: Record = {
+        "iteration": int(state.iteration),
+        "steps": int(state.iteration) * per_iteration,
+        "episodes": int(episodes),
+        "reward/episode": per_episode(host["reward"].sum()),
+        "length/episode": per_episode(host["length"].sum()),
+        "time/steps_per_second": count * per_iteration / max(seconds, 1e-9),
     }
-    return TrainState(agent, moved, state.worker, state.key, state.iteration + 1), metrics
+    for k, constraint in enumerate(plan.constraints):
+        record[f"constraint/{constraint.quantity}/value"] = per_episode(host["value"][:, k].sum())
+        record[f"constraint/{constraint.quantity}/limit"] = constraint.limit
+        record[f"constraint/{constraint.quantity}/multiplier"] = float(host["multiplier"][-1, k])
+    return record | {key: float(host[key].mean()) for key in ("loss/policy", "loss/value", "policy/entropy")}
 
 
-def experience(plan: Plan, environment: JaxEnvironment, state: TrainState) -> tuple[TrainState, Rollout]:
-    """The next rollout of the present policy."""
-    learner = plan.config.learner
-    key, start_key, rollout_key = jax.random.split(state.key, 3)
-    exploring = learner.exploring.at(state.iteration, plan.iterations)
-    at = look(state.agent.network, environment)
-    worker, steps = state.worker, learner.rollout_steps
-    if plan.whole_episodes:
-        worker = start(environment, plan.constraints, start_key, learner.environments, exploring)
-        steps = environment.spec.max_steps
-
-    def act(key: Array, obs: Array) -> Int[Array, " N"]:
-        return jax.random.categorical(key, at(obs)[0])
-
-    worker, rollout = collect(environment, plan.constraints, act, worker, rollout_key, steps, exploring)
-    return TrainState(state.agent, state.multipliers, worker, key, state.iteration), rollout
-
-
-@partial(jax.jit, static_argnames=("plan", "count"))
-def iterate(plan: Plan, environment: JaxEnvironment, state: TrainState, count: int) -> tuple[TrainState, Metrics]:
-    """`count` iterations as one compiled program; the metrics of each, stacked."""
-
-    def once(state: TrainState, _: None) -> tuple[TrainState, Metrics]:
-        state, rollout = experience(plan, environment, state)
-        return learn(plan, environment, state, rollout)
-
-    return jax.lax.scan(once, state, None, length=count)
+def _look(
+    plan: Plan,
+    environment: JaxEnvironment,
+    state: TrainState,
+    greedy: bool,
+    config: EvaluationConfig,
+    key: jax.Array,
+) -> tuple[Candidate, Evaluation]:
+    """The present policy on a few fresh episodes."""
+    network = state.agent.network
+    drawn = sample(environment, plan.constraints, single(network, greedy), config.episodes, key)
+    kept: PyTree = jax.tree.map(np.asarray, network)
+    nothing = np.zeros(len(plan.constraints))
+    candidate = judge_candidate(Candidate(int(state.iteration), kept, greedy, 0, 0.0, nothing, nothing), drawn)
+    return candidate, summarise(environment, plan.constraints, drawn, config.confidence)
 
 
-def begin(plan: Plan, environment: JaxEnvironment) -> TrainState:
-    """The state before the first iteration."""
-    key = jax.random.key(plan.config.seed)
-    network_key, worker_key, key = jax.random.split(key, 3)
-    spec, learner = environment.spec, plan.config.learner
-    if environment.states() is not None and len(spec.observation_shape) == 0:
-        count = len(environment.states())
-        network = TabularActorCritic(jnp.zeros((count, spec.actions)), jnp.zeros(count))
-    else:
-        network = ConvolutionalActorCritic(network_key, spec.observation_shape, spec.actions)
-    worker = start(environment, plan.constraints, worker_key, learner.environments, learner.exploring.initial)
-    return TrainState(
-        agent=Agent(network, a2c.optimiser(learner).init(network)),
-        multipliers=multipliers.start(plan.config.rule, len(plan.constraints)),
-        worker=worker,
-        key=key,
-        iteration=jnp.zeros((), jnp.int32),
-    )
+def evaluation_record(seen: Evaluation, kind: str) -> Record:
+    """An evaluation on fresh episodes as part of a record."""
+    record: Record = {f"{kind}/reward": seen.reward.value, f"{kind}/steps": seen.steps.value}
+    if seen.success is not None and seen.steps_given_success is not None:
+        given = seen.steps_given_success.value
+        record |= {
+            f"{kind}/success": seen.success.value,
+            f"{kind}/steps_given_success": None if math.isnan(given) else given,
+        }
+    for estimate in seen.constraints:
+        for bound in ("value", "low", "high"):
+            record[f"{kind}/{estimate.constraint.quantity}/{bound}"] = getattr(estimate.interval, bound)
+    return record
+
+
+def _check_finite(state: TrainState, record: Record) -> None:
+    if not all(np.isfinite(leaf).all() for leaf in jax.tree.leaves(state.agent.network)):
+        raise UsageError(f"training diverged before step {record['steps']}: parameters are no longer finite; "
+                         "lower the step sizes or the gradient's norm")  # fmt: skip

@@ -72,9 +72,7 @@ def optimiser(config: LearnerConfig) -> optax.GradientTransformation:
     return clip
 
 
-def descend(
-    config: LearnerConfig, agent: Agent, gradient: PyTree, iteration: Int[Array, ""], iterations: int
-) -> Agent:
+def descend(config: LearnerConfig, agent: Agent, gradient: PyTree, iteration: Int[Array, ""], iterations: int) -> Agent:
     """One step of each group of parameters with its own step size, then the projection of the actor onto its box.
 
     The critic's own layers move with eta_3, everything that the policy depends on with eta_2 (the paper's Eq. 6).

@@ -100,7 +100,9 @@ class MarsRover(JaxEnvironment):
         terminal = goal | rock
         # chance[a, b]: that move b happens when a was chosen.
         chance = (1.0 - self.settings.slip) * np.eye(moves) + self.settings.slip / moves
-        source = np.repeat(np.arange(states), moves * moves) * moves + np.tile(np.repeat(np.arange(moves), moves), states)
+        source = np.repeat(np.arange(states), moves * moves) * moves + np.tile(
+            np.repeat(np.arange(moves), moves), states
+        )
         target = np.broadcast_to(following[:, None, :], (states, moves, moves)).ravel()
         weight = np.broadcast_to(chance, (states, moves, moves)).ravel()
         goes_on = ~terminal[target] & ~np.repeat(terminal, moves * moves)

@@ -1,0 +1,203 @@
+"""Which policy a run hands over: the best one that fresh episodes prove to keep every limit.
+
+Candidates are judged by few episodes each, so the one that looks best owes part of that to luck. Hence two more rounds
+on fresh episodes: a shortlist that measures again whatever was chosen, until the choice rests on careful measurements
+alone; and the verification, whose errors are shared among all the looks that were taken.
+"""
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from typing import final
+
+import jax
+import numpy as np
+from jaxtyping import Float, PyTree
+from scipy.optimize import linprog
+from scipy.special import ndtri
+
+from rcpo.config import EvaluationConfig
+from rcpo.constraints import Constraint
+from rcpo.envs.base import JaxEnvironment
+from rcpo.evaluate import Evaluation, Sample, sample, summarise
+from rcpo.policy import Policy, mix, single
+
+MARGINS = (1.0, 2.0, 4.0, 8.0)
+"""How far inside the limit each look aims, in standard errors beyond the interval's own width."""
+
+
+@final
+@dataclass(frozen=True)
+class Candidate:
+    """A network met during training, and what its episodes said so far."""
+
+    iteration: int
+    network: PyTree
+    greedy: bool
+    episodes: int
+    reward: float
+    value: Float[np.ndarray, " K"]
+    spread: Float[np.ndarray, " K"]
+    """The standard deviation of one episode's value."""
+    careful: bool = False
+    """Whether it was measured with the shortlist's number of episodes."""
+
+
+@final
+@dataclass(frozen=True)
+class Handover:
+    """The policy, the evaluation that it was handed over with, and what that proves."""
+
+    policy: Policy
+    evaluation: Evaluation
+    verified: bool
+    confidence: float
+    """Of the statement that every constraint holds, all looks counted."""
+    looks: int
+    iterations: tuple[int, ...]
+    """The iteration of training that each component comes from."""
+
+
+def judge_candidate(candidate: Candidate, drawn: Sample, careful: bool = False) -> Candidate:
+    """The candidate with what a sample says about it."""
+    return replace(
+        candidate,
+        episodes=len(drawn.reward),
+        reward=float(drawn.reward.mean()),
+        value=drawn.value.mean(axis=0),
+        spread=drawn.value.std(axis=0),
+        careful=careful,
+    )
+
+
+def best_mixture(
+    candidates: Sequence[Candidate], constraints: Sequence[Constraint], margin: Float[np.ndarray, " K"]
+) -> Float[np.ndarray, " M"] | None:
+    """The weights that maximise the measured reward with every limit kept by its margin: a linear program.
+
+    At most K + 1 candidates get a weight. None where no mixture is expected to keep the limits.
+    """
+    reward = np.array([candidate.reward for candidate in candidates])
+    excess = np.array([[c.excess(candidate.value[k]) for candidate in candidates] for k, c in enumerate(constraints)])
+    answer = linprog(
+        -reward,
+        A_ub=excess if len(constraints) else None,
+        b_ub=-margin if len(constraints) else None,
+        A_eq=np.ones((1, len(reward))),
+        b_eq=[1.0],
+        method="highs",
+    )
+    if not answer.success:
+        return None
+    weights = np.where(answer.x > 1e-6, answer.x, 0.0)
+    return weights / weights.sum()
+
+
+def closest(candidates: Sequence[Candidate], constraints: Sequence[Constraint]) -> Float[np.ndarray, " M"]:
+    """All the weight on the candidate whose worst violation, in units of its limit, is the smallest."""
+    worst = [
+        max(c.excess(candidate.value[k]) / (abs(c.limit) or 1.0) for k, c in enumerate(constraints))
+        for candidate in candidates
+    ]
+    return np.eye(len(candidates))[int(np.argmin(worst))]
+
+
+def margins(
+    constraints: Sequence[Constraint], candidates: Sequence[Candidate], episodes: int, confidence: float, extra: float
+) -> Float[np.ndarray, " K"]:
+    """How far inside each limit to aim so that the interval of a fresh evaluation is likely to lie inside it."""
+    errors = []
+    for k, constraint in enumerate(constraints):
+        if constraint.is_probability:
+            spread = math.sqrt(constraint.limit * (1.0 - constraint.limit))
+        else:
+            spread = float(np.median([candidate.spread[k] for candidate in candidates]))
+        errors.append(spread / math.sqrt(episodes))
+    return np.array(errors) * (float(ndtri(0.5 + confidence / 2.0)) + extra)
+
+
+def hand_over(
+    environment: JaxEnvironment,
+    constraints: tuple[Constraint, ...],
+    candidates: Sequence[Candidate],
+    config: EvaluationConfig,
+    key: jax.Array,
+    say: Callable[[str], None] = lambda text: None,
+) -> Handover:
+    """The best policy that is verified to keep every limit, or the closest one, said to be unverified."""
+    pool = list(candidates)
+    share = 1.0 - (1.0 - config.confidence) / config.looks
+    best: Handover | None = None
+    for look in range(config.looks):
+        margin = margins(constraints, pool, config.verdict_episodes, share, MARGINS[min(look, len(MARGINS) - 1)])
+        weights, key = _careful_choice(environment, constraints, pool, config, margin, key)
+        chosen = np.flatnonzero(weights)
+        policy = mix([single(pool[i].network, pool[i].greedy) for i in chosen], [float(weights[i]) for i in chosen])
+        key, fresh = jax.random.split(key)
+        drawn = sample(environment, constraints, policy, config.verdict_episodes, fresh)
+        evaluation = summarise(environment, constraints, drawn, share)
+        found = Handover(
+            policy,
+            evaluation,
+            evaluation.satisfied,
+            config.confidence,
+            look + 1,
+            tuple(pool[i].iteration for i in chosen),
+        )
+        say(f"look {look + 1} of {config.looks}: {describe(evaluation)}")
+        if found.verified:
+            return found
+        if best is None or _shortfall(found.evaluation) < _shortfall(best.evaluation):
+            best = found
+    assert best is not None  # looks >= 1
+    return replace(best, looks=config.looks)
+
+
+def _careful_choice(
+    environment: JaxEnvironment,
+    constraints: tuple[Constraint, ...],
+    pool: list[Candidate],
+    config: EvaluationConfig,
+    margin: Float[np.ndarray, " K"],
+    key: jax.Array,
+) -> tuple[Float[np.ndarray, " M"], jax.Array]:
+    """The best mixture, once all that it is made of was measured carefully. The pool learns what was measured."""
+    while True:
+        weights = best_mixture(pool, constraints, margin)
+        if weights is None or (not config.mixture and np.count_nonzero(weights) > 1):
+            weights = _best_alone(pool, constraints, margin)
+        hasty = [i for i in np.flatnonzero(weights) if not pool[i].careful]
+        if not hasty:
+            return weights, key
+        for i in hasty:
+            key, fresh = jax.random.split(key)
+            policy = single(pool[i].network, pool[i].greedy)
+            drawn = sample(environment, constraints, policy, config.shortlist_episodes, fresh)
+            pool[i] = judge_candidate(pool[i], drawn, careful=True)
+
+
+def _best_alone(
+    pool: Sequence[Candidate], constraints: Sequence[Constraint], margin: Float[np.ndarray, " K"]
+) -> Float[np.ndarray, " M"]:
+    """The best single candidate that is expected to keep the limits, or the closest one."""
+    keeps = [all(c.excess(one.value[k]) <= -margin[k] for k, c in enumerate(constraints)) for one in pool]
+    if not any(keeps):
+        return closest(pool, constraints)
+    reward = [one.reward if kept else -math.inf for one, kept in zip(pool, keeps, strict=True)]
+    return np.eye(len(pool))[int(np.argmax(reward))]
+
+
+def _shortfall(evaluation: Evaluation) -> float:
+    """How far beyond its limit the worst constraint's interval reaches, in units of the limit."""
+    return max(
+        e.constraint.excess(e.interval.low if e.constraint.at_least else e.interval.high)
+        / (abs(e.constraint.limit) or 1)
+        for e in evaluation.constraints
+    )
+
+
+def describe(evaluation: Evaluation) -> str:
+    """One line: the reward, and each constraint with its interval and verdict."""
+    parts = [f"reward {evaluation.reward}"]
+    parts += [f"{e.constraint.quantity} {e.interval} {e.verdict}" for e in evaluation.constraints]
+    return "; ".join(parts)

@@ -1,0 +1,74 @@
+"""What a run hands over: networks, how they are mixed, and what they do."""
+
+from collections.abc import Callable, Sequence
+from typing import final
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Bool, Float, PyTree
+
+from rcpo.envs.base import JaxEnvironment
+from rcpo.rollout import look
+
+
+@final
+class Policy(eqx.Module):
+    """What a run hands over: M networks, one of which is drawn at the start of each episode and then followed.
+
+    A constrained optimum randomises; drawing once per episode is the simplest way to randomise between two policies.
+    """
+
+    networks: PyTree
+    """Every leaf has a leading axis M."""
+    weights: Float[Array, " M"]
+    greedy: Bool[Array, " M"]
+    """Whether a network's likeliest action is taken, or one drawn from its distribution."""
+
+    @property
+    def components(self) -> int:
+        return int(self.weights.shape[0])
+
+    def deterministic(self) -> "Policy":
+        """The same networks, each taking its likeliest action."""
+        return Policy(self.networks, self.weights, jnp.ones_like(self.greedy))
+
+
+def single(network: PyTree, greedy: bool) -> Policy:
+    """The policy of one network."""
+    networks = jax.tree.map(lambda leaf: jnp.asarray(leaf)[None], network)
+    return Policy(networks, jnp.ones(1), jnp.array([greedy]))
+
+
+def mix(policies: Sequence[Policy], weights: Sequence[float]) -> Policy:
+    """One policy that draws one of `policies` at the start of each episode."""
+    total = sum(weights)
+    return Policy(
+        networks=jax.tree.map(lambda *leaves: jnp.concatenate(leaves), *(policy.networks for policy in policies)),
+        weights=jnp.concatenate([p.weights * (w / total) for p, w in zip(policies, weights, strict=True)]),
+        greedy=jnp.concatenate([policy.greedy for policy in policies]),
+    )
+
+
+def logits_of(environment: JaxEnvironment, policy: Policy) -> Callable[[Array, Array], Array]:
+    """The logits in each of N environments, of the component that each of them follows."""
+    if environment.states() is not None:
+        tables = jax.vmap(lambda network: network(environment.states())[0])(policy.networks)
+        return lambda obs, component: tables[component, obs]
+
+    def evaluate(obs: Array, component: Array) -> Array:
+        every = jax.vmap(lambda network: look(network, environment)(obs)[0])(policy.networks)
+        return every[component, jnp.arange(len(component))]
+
+    return evaluate
+
+
+def action_probabilities(environment: JaxEnvironment, policy: Policy) -> Float[np.ndarray, "M S A"]:
+    """What each component does in each state, in double precision."""
+    logits = jax.vmap(lambda network: network(environment.states())[0])(policy.networks)
+    wide = np.asarray(logits, dtype=np.float64)
+    wide = np.exp(wide - wide.max(axis=-1, keepdims=True))
+    drawn = wide / wide.sum(axis=-1, keepdims=True)
+    best = np.eye(wide.shape[-1])[np.asarray(jnp.argmax(logits, axis=-1))]
+    return np.where(np.asarray(policy.greedy)[:, None, None], best, drawn)

@@ -1,0 +1,92 @@
+"""Named settings. A preset is a `TrainConfig`; every field can be changed from the command line."""
+
+from dataclasses import dataclass
+from typing import Final, final
+
+from rcpo.config import EvaluationConfig, LearnerConfig, MultiplierConfig, TrainConfig
+from rcpo.errors import UsageError, nearest
+from rcpo.schedules import Schedule
+
+
+@final
+@dataclass(frozen=True)
+class Preset:
+    """Settings for one environment, and why they are as they are."""
+
+    environment: str
+    purpose: str
+    config: TrainConfig
+
+
+def _power(initial: float, exponent: float) -> Schedule:
+    return Schedule(initial, "power", exponent=exponent, offset=1000.0)
+
+
+PRESETS: Final[dict[str, Preset]] = {
+    "mars-rover": Preset(
+        "mars-rover",
+        "the best settings known here: many environments, both timescales annealed, a PI multiplier",
+        TrainConfig(),
+    ),
+    "mars-rover-paper": Preset(
+        "mars-rover",
+        "the paper's appendix B to the letter; where it is silent, the A2C defaults of Kostrikov (2018)",
+        TrainConfig(
+            steps=5e6,
+            learner=LearnerConfig(
+                environments=16,
+                rollout_steps=5,
+                actor_step_size=Schedule(1e-3),
+                critic_step_size=Schedule(5e-4),
+                optimiser="rmsprop",
+                gradient_clip=0.5,
+                entropy=Schedule(0.01),
+                value_coefficient=0.5,
+                discount=0.99,
+                gae_decay=1.0,
+                exploring=Schedule(1.0, "linear", final=0.0),
+            ),
+            multipliers=MultiplierConfig(rule="integral", initial=0.6, step_size=Schedule(2.5e-5)),
+            evaluation=EvaluationConfig(episodes=1024),
+        ),
+    ),
+    "theory": Preset(
+        "fork",
+        "Theorem 2 at work: a table of parameters in a box, step sizes that keep the conditions of Assumption 3",
+        TrainConfig(
+            constraints=("P(crash) <= 0.05",),
+            steps=64 * 8 * 20_000,
+            theory=True,
+            learner=LearnerConfig(
+                environments=64,
+                rollout_steps=8,
+                actor_step_size=_power(4.0, 0.7),
+                critic_step_size=_power(6.0, 0.55),
+                optimiser="sgd",
+                gradient_clip=0.0,
+                # The optimum randomises, and there the gradient of a linear program is flat: without a little entropy
+                # the policy circles around the saddle point instead of arriving. It vanishes, so the limit is the LP's.
+                entropy=_power(0.1, 0.6),
+                discount=1.0,
+                gae_decay=1.0,
+                box=4.0,
+                exploring=Schedule(0.0),
+            ),
+            multipliers=MultiplierConfig(rule="integral", initial=0.0, maximum=10.0, step_size=_power(1.0, 1.0)),
+        ),
+    ),
+}
+
+
+def preset(name: str | None, environment: str) -> TrainConfig:
+    """The settings of a preset; without a name, the environment's own."""
+    if name is None:
+        name = next((key for key, entry in PRESETS.items() if entry.environment == environment), None)
+        return PRESETS[name].config if name else TrainConfig(constraints=())
+    if name not in PRESETS:
+        raise UsageError(f"unknown preset {name!r}{nearest(name, PRESETS)}")
+    if PRESETS[name].environment != environment:
+        fitting = [key for key, entry in PRESETS.items() if entry.environment == environment]
+        raise UsageError(f"the preset {name!r} is for {PRESETS[name].environment}, not for {environment}"
+                         f"{'; use ' + ' or '.join(fitting) if fitting else ''}")  # fmt: skip
+    return PRESETS[name].config
