@@ -6,7 +6,8 @@ from hypothesis import settings
 from jaxtyping import install_import_hook
 
 os.environ.setdefault("JAX_PLATFORMS", "cpu")
-install_import_hook("rcpo", "beartype.beartype")
+# A whole number is welcome where a float is asked for (PEP 484), as in `steps=1000`.
+install_import_hook("rcpo", "beartype.beartype(conf=beartype.BeartypeConf(is_pep484_tower=True))")
 
 # No deadline: the first example of a test also compiles. Derandomised: the same tests everywhere, every time.
 settings.register_profile("rcpo", deadline=None, derandomize=True)

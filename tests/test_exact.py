@@ -229,14 +229,15 @@ def test_larger_random_problem_is_optimal_by_value_iteration():
 
 @pytest.mark.parametrize("at_least", [False, True])
 def test_rare_states_do_not_spoil_the_bound(at_least):
-    # A corridor, left at every step but with 1e-3: state k is soon visited more rarely than the linear program's
-    # tolerance, but action 0 crashes there with 1/2 for sure. The policy must be right there too.
-    n = 8
+    # A corridor, left at every step but with 3e-3: state 4 is visited more rarely than the linear program's tolerance.
+    # There action 0 crashes with 1/2 for nothing, elsewhere for a reward of 1. The policy must be right there too.
+    n, on = 8, 3e-3
     transitions = np.zeros((n, 2, n))
-    transitions[np.arange(n - 1), :, np.arange(1, n)] = 1e-3
+    transitions[np.arange(n - 1), :, np.arange(1, n)] = on
     crash = np.tile([0.5, 0.0], (n, 1))
-    cmdp = make(transitions, np.tile([0.0, -1.0], (n, 1)), {"crash": crash, "safe": 0.5 - crash})
-    steps = sum(1e-3**k for k in range(n))
+    reward = np.where(np.arange(n)[:, None] < 4, [0.0, -1.0], 0.0)
+    cmdp = make(transitions, reward, {"crash": crash, "safe": 0.5 - crash})
+    steps = sum(on**k for k in range(n))
     bound = Bound("safe", 0.5 * steps - 1e-4, at_least=True) if at_least else Bound("crash", 1e-4)
     value = evaluate(cmdp, solve(cmdp, [bound]).policy, None)
     assert value.values["crash"] == pytest.approx(1e-4, abs=1e-12)
@@ -386,6 +387,8 @@ def test_no_policy_terminates():
     assert not optimum.feasible
     assert "no policy is sure to end" in optimum.message and "discount" in optimum.message
     assert solve(cmdp, [], discount=0.9).reward == pytest.approx(-10.0)
+    # Nor when the only action ends the episode with 1/2, and else leads to where it never ends.
+    assert "no policy is sure to end" in solve(make([[[0.0, 0.5]], [[0.0, 1.0]]], -np.ones((2, 1))), []).message
 
 
 def test_only_policies_that_end_count_without_discount():
@@ -528,10 +531,10 @@ def test_policy_that_may_go_on_for_ever():
 
 
 def test_probabilities_that_sum_to_one_but_for_rounding_end_nothing():
-    row = [0.7, 0.2, 0.1]
-    assert sum(row) < 1.0
-    value = evaluate(make(np.tile(row, (3, 1, 1)), -np.ones((3, 1))), np.ones((3, 1)), None)
+    cmdp = make([[[1.0 - 2**-53]]], [[-1.0]])  # as 0.1 + 0.2 + 0.7 may sum to
+    value = evaluate(cmdp, np.ones((1, 1)), None)
     assert not value.terminates and value.steps == np.inf
+    assert not solve(cmdp, []).feasible
 
 
 def test_policy_that_never_ends_with_rewards_of_both_signs():

@@ -74,20 +74,27 @@ def load_tree(path: Path, like: PyTree) -> PyTree:
 def from_json(kind: Any, document: Any, where: str = "config") -> Any:
     """Build a value of the annotated kind (dataclasses, tuples, optional and plain values) from a JSON document."""
     if dataclasses.is_dataclass(kind):
-        hints = typing.get_type_hints(kind)
-        if not isinstance(document, dict) or document.keys() != hints.keys():
-            strange = sorted(hints.keys() ^ set(document))[0] if isinstance(document, dict) else type(document).__name__
-            raise UsageError(
-                f"cannot read {where}: the field {strange!r} is missing or unknown to this version of rcpo"
-            )
-        return kind(**{key: from_json(hints[key], value, f"{where}.{key}") for key, value in document.items()})
+        return _record_from_json(kind, document, where)
     origin, arguments = typing.get_origin(kind), typing.get_args(kind)
-    if origin is tuple and isinstance(document, list):
-        return tuple(from_json(arguments[0], entry, where) for entry in document)
     if origin is types.UnionType:
         return None if document is None else from_json(arguments[0], document, where)
-    allowed = {typing.Literal: arguments, float: (float, int)}.get(origin or kind)
-    fits = document in arguments if origin is typing.Literal else isinstance(document, allowed or kind)
-    if not fits or (isinstance(document, bool) and kind is not bool):
+    if origin is tuple and isinstance(document, list):
+        return tuple(from_json(arguments[0], entry, where) for entry in document)
+    if origin is typing.Literal:
+        fits = document in arguments
+    else:
+        # JSON has one kind of number, and in Python a bool is an int.
+        allowed = (float, int) if kind is float else (kind,)
+        fits = origin is None and isinstance(document, allowed) and isinstance(document, bool) == (kind is bool)
+    if not fits:
         raise UsageError(f"cannot read {where}: got {document!r}, expected {kind}")
     return float(document) if kind is float else document
+
+
+def _record_from_json(kind: Any, document: Any, where: str) -> Any:
+    hints = typing.get_type_hints(kind)
+    if not isinstance(document, dict):
+        raise UsageError(f"cannot read {where}: got {document!r}, expected the fields of {kind.__name__}")
+    if strange := sorted(hints.keys() ^ document.keys()):
+        raise UsageError(f"cannot read {where}: the field {strange[0]!r} is missing, or unknown to this version")
+    return kind(**{key: from_json(hints[key], value, f"{where}.{key}") for key, value in document.items()})

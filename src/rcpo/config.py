@@ -1,7 +1,9 @@
 """Everything that can be set, and the named presets. Light: the command line reads this without importing JAX."""
 
 from dataclasses import dataclass, field, replace
-from typing import Literal, final
+from typing import Annotated, Literal, final
+
+from tyro.conf import Suppress
 
 from rcpo.envs.settings import MarsRoverSettings
 from rcpo.errors import UsageError
@@ -24,8 +26,8 @@ class MultiplierConfig:
     proportional: float = 0.0
     """pi only: how much of the present violation is added to the multiplier."""
     relative: bool = False
-    """Measure the violation in units of the limit and clip it to [-1, 1]. A probability near 0.01 can be missed by
-    0.99 from above but by 0.01 at most from below: unclipped, a multiplier rises a hundred times faster than it falls."""
+    """Measure the violation in units of the limit and clip it to [-1, 1]. A limit of 0.01 can be missed by 0.99 from
+    above but by 0.01 at most from below: unclipped, a multiplier rises a hundred times faster than it falls."""
 
     def __post_init__(self) -> None:
         if self.maximum < 0.0:
@@ -33,9 +35,7 @@ class MultiplierConfig:
         if not 0.0 <= self.initial <= self.maximum:
             raise UsageError(f"got the multiplier {self.initial:g}; it lies in [0, lambda_max = {self.maximum:g}]")
         if self.step_size.initial < 0.0:
-            raise UsageError(
-                f"got the multiplier's step size {self.step_size.initial:g}; give one that is not negative"
-            )
+            raise UsageError(f"got the multiplier's step size {self.step_size.initial:g}; it must not be negative")
         if self.proportional < 0.0:
             raise UsageError(f"got the proportional gain {self.proportional:g}; give one that is not negative")
 
@@ -131,8 +131,8 @@ Method = Literal["rcpo", "primal-dual", "fixed"]
 class TrainConfig:
     """One run."""
 
-    constraints: tuple[str, ...] = ("P(crash) <= 0.01",)
-    """What must hold, e.g. "P(crash) <= 0.01"; may be given several times."""
+    constraints: Annotated[tuple[str, ...], Suppress] = ("P(crash) <= 0.01",)
+    """What must hold (the command line says --constraint)."""
     method: Method = "rcpo"
     """rcpo: the paper's algorithm; primal-dual: its baseline, the Lagrangian by Monte Carlo without a critic;
     fixed: a fixed multiplier (with 0, plain A2C)."""
@@ -159,7 +159,7 @@ class TrainConfig:
     @property
     def broken_conditions(self) -> list[str]:
         """Which of the paper's step-size conditions do not hold."""
-        multiplier = None if self.method == "fixed" or not self.constraints else self.multipliers.step_size
+        multiplier = None if self.rule.rule == "fixed" or not self.constraints else self.multipliers.step_size
         critic = None if self.method == "primal-dual" else self.learner.critic_step_size
         return broken_conditions(multiplier, self.learner.actor_step_size, critic)
 

@@ -130,11 +130,15 @@ class Constraint:
         return isinstance(self.functional, Probability)
 
     @property
+    def functional_name(self) -> str:
+        """The word that the functional is written with."""
+        return next(name for name, kind in FUNCTIONALS.items() if kind is type(self.functional))
+
+    @property
     def quantity(self) -> str:
         """What is bounded, as it is written: `P(crash)`."""
-        name = next(name for name, kind in FUNCTIONALS.items() if kind is type(self.functional))
         discount = f", {self.functional.discount!r}" if isinstance(self.functional, Discounted) else ""
-        return f"{name}({self.column}{discount})"
+        return f"{self.functional_name}({self.column}{discount})"
 
     def __str__(self) -> str:
         return f"{self.quantity} {'>=' if self.at_least else '<='} {self.limit!r}"

@@ -6,7 +6,7 @@ from typing import final
 
 
 @final
-class UsageError(ValueError):
+class UsageError(Exception):
     """A mistake in what the user asked for. The command line prints its sentence and exits with code 2."""
 
 

@@ -96,8 +96,7 @@ def best_mixture(
 def closest(candidates: Sequence[Candidate], constraints: Sequence[Constraint]) -> Float[np.ndarray, " M"]:
     """All the weight on the candidate whose worst violation, in units of its limit, is the smallest."""
     worst = [
-        max(c.excess(candidate.value[k]) / (abs(c.limit) or 1.0) for k, c in enumerate(constraints))
-        for candidate in candidates
+        max(c.excess(candidate.value[k]) / scale(c) for k, c in enumerate(constraints)) for candidate in candidates
     ]
     return np.eye(len(candidates))[int(np.argmin(worst))]
 
@@ -185,6 +184,11 @@ def _best_alone(
         return closest(pool, constraints)
     reward = [one.reward if kept else -math.inf for one, kept in zip(pool, keeps, strict=True)]
     return np.eye(len(pool))[int(np.argmax(reward))]
+
+
+def scale(constraint: Constraint) -> float:
+    """The unit in which violations of different constraints are compared: the limit, or 1 where that is 0."""
+    return abs(constraint.limit) or 1.0
 
 
 def _shortfall(evaluation: Evaluation) -> float:

@@ -6,14 +6,14 @@ from typing import final
 
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Int
+from jaxtyping import Array, Int, PRNGKeyArray
 
 from rcpo import multipliers
 from rcpo.algorithms import a2c, primal_dual
 from rcpo.config import TrainConfig
 from rcpo.constraints import Constraint
 from rcpo.envs.base import JaxEnvironment
-from rcpo.networks import ConvolutionalActorCritic, TabularActorCritic
+from rcpo.networks import ActorCritic, ConvolutionalActorCritic, TabularActorCritic
 from rcpo.rollout import collect, look, measure, start
 from rcpo.types import Agent, Metrics, Rollout, TrainState
 
@@ -99,16 +99,20 @@ def iterate(plan: Plan, environment: JaxEnvironment, state: TrainState, count: i
     return jax.lax.scan(once, state, None, length=count)
 
 
+def new_network(environment: JaxEnvironment, key: PRNGKeyArray) -> ActorCritic:
+    """A table where what is seen is a state's number, the paper's CNN where it is a picture."""
+    spec, states = environment.spec, environment.states()
+    if states is not None and spec.observation_shape == ():
+        return TabularActorCritic(jnp.zeros((len(states), spec.actions)), jnp.zeros(len(states)))
+    return ConvolutionalActorCritic(key, spec.observation_shape, spec.actions)
+
+
 def begin(plan: Plan, environment: JaxEnvironment) -> TrainState:
     """The state before the first iteration."""
     key = jax.random.key(plan.config.seed)
     network_key, worker_key, key = jax.random.split(key, 3)
-    spec, learner = environment.spec, plan.config.learner
-    if environment.states() is not None and len(spec.observation_shape) == 0:
-        count = len(environment.states())
-        network = TabularActorCritic(jnp.zeros((count, spec.actions)), jnp.zeros(count))
-    else:
-        network = ConvolutionalActorCritic(network_key, spec.observation_shape, spec.actions)
+    learner = plan.config.learner
+    network = new_network(environment, network_key)
     worker = start(environment, plan.constraints, worker_key, learner.environments, learner.exploring.initial)
     return TrainState(
         agent=Agent(network, a2c.optimiser(learner).init(network)),

@@ -20,7 +20,7 @@ def ascend(
     measured: Bool[Array, " K"],
     iterations: int,
 ) -> MultiplierState:
-    """lambda <- Gamma[lambda + eta_1(k) (J_C - alpha)], Gamma the projection onto [0, lambda_max] (the paper's Eq. 5, 8).
+    """lambda <- Gamma[lambda + eta_1(k) (J_C - alpha)], Gamma projecting onto [0, lambda_max] (paper, Eq. 5 and 8).
 
     With a proportional gain p the multiplier is Gamma[I + p (J_C - alpha)], where I is the rule above: the same place
     of rest, but damped on the way there. I itself is projected, so it does not wind up. Where no episode finished

@@ -1,7 +1,7 @@
 """Actor-critic networks: pytrees of arrays, evaluated on a whole batch of observations at once."""
 
 from collections.abc import Sequence
-from typing import Final, Protocol, final
+from typing import Final, Protocol, final, runtime_checkable
 
 import equinox as eqx
 import jax
@@ -14,6 +14,7 @@ CONVOLUTIONS: Final = ((16, 5, 3), (32, 3, 2), (32, 2, 1))
 HIDDEN: Final = 64
 
 
+@runtime_checkable
 class ActorCritic(Protocol):
     """Anything that turns observations into action logits and values."""
 

@@ -131,11 +131,11 @@ def collect(
 ) -> tuple[Worker, Rollout]:
     """`steps` steps of every environment, episodes running on from one rollout to the next."""
 
-    def step(worker: Worker, key: PRNGKeyArray) -> tuple[Worker, Rollout]:
+    def step(worker: Worker, key: PRNGKeyArray) -> tuple[Worker, dict[str, PyTree]]:
         act_key, step_key = jax.random.split(key)
         action = act(act_key, worker.obs)
         following, seen, penalty, episodes = advance(environment, constraints, worker, action, step_key, exploring)
-        return following, Rollout(
+        return following, dict(
             obs=worker.obs,
             next_obs=seen.next_obs,
             action=action,
@@ -146,7 +146,8 @@ def collect(
             episode=episodes,
         )
 
-    return jax.lax.scan(step, worker, jax.random.split(key, steps))
+    worker, recorded = jax.lax.scan(step, worker, jax.random.split(key, steps))
+    return worker, Rollout(**recorded)
 
 
 def first_episodes(rollout: Rollout) -> PyTree:

@@ -1,6 +1,7 @@
 """Numbers that change as training goes on, and the paper's conditions on them (Assumption 3)."""
 
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Any, Literal, final
 
 from rcpo.errors import UsageError
@@ -60,7 +61,8 @@ def broken_conditions(multiplier: Schedule | None, actor: Schedule, critic: Sche
     """Which of the paper's step-size conditions do not hold, a sentence each (Algorithm 1 and Assumption 3).
 
     eta_1 (multiplier) < eta_2 (actor) < eta_3 (critic); the sum of each diverges; the sum of the squares converges;
-    eta_1 / eta_2 -> 0 and eta_2 / eta_3 -> 0. A part that is not there (a fixed multiplier, no critic) sets no condition.
+    eta_1 / eta_2 -> 0 and eta_2 / eta_3 -> 0. A part that is not there sets no
+    condition: a fixed multiplier, a missing critic.
     """
     named = [("multiplier", multiplier), ("actor", actor), ("critic", critic)]
     parts = [(name, schedule) for name, schedule in named if schedule is not None]
@@ -70,7 +72,7 @@ def broken_conditions(multiplier: Schedule | None, actor: Schedule, critic: Sche
             broken.append(f"the {name}'s step sizes have a finite sum: it may stop before it has arrived")
         if schedule.order <= 0.5:
             broken.append(f"the {name}'s step sizes have an infinite sum of squares: its noise never dies out")
-    for (slow_name, slow), (fast_name, fast) in zip(parts, parts[1:], strict=False):
+    for (slow_name, slow), (fast_name, fast) in pairwise(parts):
         if slow.initial >= fast.initial:
             broken.append(
                 f"the {slow_name}'s first step size {slow.initial:g} is not below the {fast_name}'s {fast.initial:g}"

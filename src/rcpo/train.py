@@ -12,6 +12,7 @@ import numpy as np
 from jaxtyping import PyTree
 
 from rcpo import envs, exact, presets
+from rcpo import folder as folders
 from rcpo.config import EvaluationConfig, TrainConfig
 from rcpo.constraints import Constraint, parse_all
 from rcpo.envs.base import JaxEnvironment
@@ -70,7 +71,7 @@ def train(
 ) -> Run:
     """Train on an environment, given by name or as an object, until `steps`, and hand over a verified policy.
 
-    `settings` are fields of `TrainConfig`: `steps=1e6, seed=0, method="fixed"`; `config` replaces the preset as a whole.
+    `settings` are fields of `TrainConfig`: `steps=1e6, seed=0, method="fixed"`; `config` replaces the preset.
     """
     name = environment if isinstance(environment, str) else environment.spec.name
     if isinstance(environment, str):
@@ -81,6 +82,9 @@ def train(
     built = envs.make(name, config.env) if isinstance(environment, str) else environment
     parsed = parse_all(constraints if constraints is not None else config.constraints, built.spec.column_names)
     folder = None if out is None else Path(out)
+    if folder is not None:
+        folder.mkdir(parents=True, exist_ok=True)
+        folders.write_config(folder, name, config)
     listeners = [*loggers, *([JsonLines(folder / "metrics.jsonl")] if folder else [])]
     try:
         return _train(name, built, config, parsed, folder, listeners)
@@ -101,17 +105,17 @@ def _train(
         for logger in loggers:
             logger.say(text)
 
-    for condition in config.broken_conditions:
-        say(f"note: {condition} (the paper's step-size conditions; training goes on)")
+    if config.broken_conditions:
+        say(f"note: not all of the paper's step-size conditions hold: {'; '.join(config.broken_conditions)}")
     plan, chunk = make_plan(config, constraints, environment)
     state = begin(plan, environment)
     started = time.monotonic()
     candidates: list[Candidate] = []
     records: list[Record] = []
     evaluation_key = jax.random.fold_in(jax.random.key(config.seed), EVALUATION_STREAM)
-    for point in range(plan.iterations // chunk):
+    for _ in range(plan.iterations // chunk):
         begun = time.monotonic()
-        state, metrics = iterate(plan, environment, state, chunk)
+        state, metrics = jax.block_until_ready(iterate(plan, environment, state, chunk))
         record = make_record(plan, environment, state, metrics, time.monotonic() - begun)
         for greedy in (False, True):
             evaluation_key, key = jax.random.split(evaluation_key)
@@ -128,7 +132,10 @@ def _train(
     handed = hand_over(environment, constraints, candidates, config.evaluation, key, say)
     steps = plan.iterations * plan.steps_per_iteration(environment)
     seconds = time.monotonic() - started
-    return Run(name, environment, config, constraints, handed, tuple(records), steps, seconds, folder)
+    run = Run(name, environment, config, constraints, handed, tuple(records), steps, seconds, folder)
+    if folder is not None:
+        folders.write_result(run, folder)
+    return run
 
 
 def make_plan(

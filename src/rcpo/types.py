@@ -4,9 +4,9 @@ from typing import Any, final
 
 import equinox as eqx
 import jax
-from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray, PyTree, Shaped
+from jaxtyping import Array, Bool, Float, Int, Num, PRNGKeyArray, PyTree, Shaped
 
-Metrics = dict[str, Float[Array, "..."]]
+Metrics = dict[str, Num[Array, "..."]]
 
 
 @final

@@ -49,9 +49,9 @@ def test_gymnasiums_own_checker_has_nothing_to_say() -> None:
 
 
 def test_gymnasium_finds_it_by_name_without_jax() -> None:
-    code = f"""
+    code = """
 import sys, gymnasium
-env = gymnasium.make("rcpo.envs.gymnasium_rover:{ENV_ID}", slip=0.1)
+env = gymnasium.make("rcpo:rcpo/MarsRover-v0", slip=0.1)
 assert env.unwrapped.settings.slip == 0.1
 print(env.spec.id, [heavy for heavy in ("jax", "scipy", "matplotlib") if heavy in sys.modules])
 """

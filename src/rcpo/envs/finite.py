@@ -1,12 +1,11 @@
-"""Any finite CMDP as an environment to learn in: probes with known answers, and the fork of the theory preset."""
+"""Any finite CMDP as an environment to learn in."""
 
-from typing import Self, final
+from typing import final
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
-import scipy.sparse
 from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray
 
 from rcpo.envs.base import Column, EnvSpec, JaxEnvironment
@@ -32,13 +31,14 @@ class FiniteEnvironment(JaxEnvironment):
     max_steps: int = eqx.field(static=True)
 
     @classmethod
-    def build(cls, tables: FiniteCMDP, name: str = "finite", max_steps: int = 100) -> Self:
+    def build(cls, tables: FiniteCMDP, name: str = "finite", max_steps: int = 100) -> "FiniteEnvironment":
         states, actions = tables.reward.shape
         ends = np.stack([*tables.outcomes.values()], axis=-1) if tables.outcomes else np.zeros((states, actions, 0))
         goes_on = tables.transitions.toarray().reshape(states, actions, states)
         chances = np.concatenate([goes_on, ends], axis=-1)
         if not np.allclose(chances.sum(axis=-1), 1.0):
-            raise UsageError(f"{name}: transitions and outcomes add up to {chances.sum(axis=-1).min():g} somewhere, not 1; "
+            least = chances.sum(axis=-1).min()
+            raise UsageError(f"{name}: transitions and outcomes add up to {least:g} somewhere, not to 1; "
                              "name every way in which an episode can end as an outcome")  # fmt: skip
         paid = [np.zeros_like(table) if key in tables.outcomes else table for key, table in tables.columns.items()]
         return cls(
@@ -99,28 +99,3 @@ class FiniteEnvironment(JaxEnvironment):
 
     def cmdp(self) -> FiniteCMDP:
         return self.tables
-
-
-def fork() -> FiniteCMDP:
-    """A fork in the road, small enough to solve by hand; every step costs 0.1.
-
-    From the fork, a bridge is crossed at a run (1 step, crash 0.3) or at a walk (2 steps on average, crash 0.1), or a
-    detour of 3 more steps never crashes. So P(crash) and steps are (0.3, 2), (0.1, 3) or (0, 4): with P(crash) <= 0.05
-    the best is to walk and to take the detour half of the time each, 3.5 steps, and the multiplier is 0.1 / 0.1 = 1.
-    """
-    fork, bridge, detour, meadow, hill = range(5)
-    actions = 2
-    moves = np.zeros((5, actions, 5))
-    crash, goal = np.zeros((5, actions)), np.zeros((5, actions))
-    moves[fork, 0, bridge] = moves[fork, 1, detour] = 1.0
-    crash[bridge], goal[bridge] = (0.3, 0.05), (0.7, 0.45)
-    moves[bridge, 1, bridge] = 0.5
-    moves[detour, :, meadow] = moves[meadow, :, hill] = 1.0
-    goal[hill] = 1.0
-    return FiniteCMDP(
-        transitions=scipy.sparse.csr_array(moves.reshape(-1, 5)),
-        reward=np.full((5, actions), -0.1),
-        columns={"crash": crash, "goal": goal},
-        initial=np.eye(5)[fork],
-        outcomes={"crash": crash, "goal": goal},
-    )

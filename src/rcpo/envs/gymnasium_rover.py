@@ -1,7 +1,7 @@
 """The paper's Mars Rover as a Gymnasium environment, for learners that are not written in JAX. Only numpy.
 
-Importing this module registers `rcpo/MarsRover-v0`; Gymnasium imports it by itself when the module's name stands before
-the environment's: `gymnasium.make("rcpo.envs.gymnasium_rover:rcpo/MarsRover-v0")`.
+Importing `rcpo` registers it as `rcpo/MarsRover-v0`; Gymnasium imports `rcpo` by itself in
+`gymnasium.make("rcpo:rcpo/MarsRover-v0")`.
 """
 
 from typing import Any, final
@@ -102,10 +102,3 @@ class MarsRoverEnv(gymnasium.Env[np.ndarray, np.int64]):
     def _observe(self) -> Float32[np.ndarray, "1 H W"]:
         # A copy, for a learner may keep it or write into it.
         return self._seen[self.state].copy()
-
-
-gymnasium.register(
-    ENV_ID,
-    entry_point="rcpo.envs.gymnasium_rover:MarsRoverEnv",
-    max_episode_steps=MarsRoverSettings.max_steps,
-)

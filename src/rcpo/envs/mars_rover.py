@@ -1,14 +1,13 @@
 """The paper's Mars Rover (section 5.1 and appendix B) in JAX."""
 
-from typing import Self, final
+from typing import final
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
-import numpy as np
-import scipy.sparse
 from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray
 
+from rcpo.envs import cmdps
 from rcpo.envs.base import Column, EnvSpec, JaxEnvironment
 from rcpo.envs.grid import MOVES, GridMap, read_map
 from rcpo.envs.settings import MarsRoverSettings
@@ -38,7 +37,7 @@ class MarsRover(JaxEnvironment):
     settings: MarsRoverSettings = eqx.field(static=True)
 
     @classmethod
-    def build(cls, settings: MarsRoverSettings) -> Self:
+    def build(cls, settings: MarsRoverSettings) -> "MarsRover":
         grid = read_map(settings.map)
         return cls(
             next_state=jnp.asarray(grid.next_state),
@@ -94,29 +93,4 @@ class MarsRover(JaxEnvironment):
         return self.observations
 
     def cmdp(self) -> FiniteCMDP:
-        following = np.asarray(self.next_state)
-        states, moves = following.shape
-        goal, rock = np.asarray(self.goal), np.asarray(self.rock)
-        terminal = goal | rock
-        # chance[a, b]: that move b happens when a was chosen.
-        chance = (1.0 - self.settings.slip) * np.eye(moves) + self.settings.slip / moves
-        source = np.repeat(np.arange(states), moves * moves) * moves + np.tile(
-            np.repeat(np.arange(moves), moves), states
-        )
-        target = np.broadcast_to(following[:, None, :], (states, moves, moves)).ravel()
-        weight = np.broadcast_to(chance, (states, moves, moves)).ravel()
-        goes_on = ~terminal[target] & ~np.repeat(terminal, moves * moves)
-        transitions = scipy.sparse.csr_array(
-            (weight[goes_on], (source[goes_on], target[goes_on])), shape=(states * moves, states)
-        )
-
-        def chance_of(event: np.ndarray) -> np.ndarray:
-            return np.asarray((event[following].astype(float) @ chance.T) * ~terminal[:, None])
-
-        return FiniteCMDP(
-            transitions=transitions,
-            reward=(self.settings.step_reward + self.settings.goal_reward * chance_of(goal)) * ~terminal[:, None],
-            columns={"crash": chance_of(rock), "goal": chance_of(goal)},
-            initial=np.eye(states)[self.start],
-            outcomes={"crash": chance_of(rock), "goal": chance_of(goal)},
-        )
+        return cmdps.mars_rover(self.settings)

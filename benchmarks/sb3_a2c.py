@@ -1,0 +1,195 @@
+"""Steps per second on the Mars Rover: rcpo's training beside Stable-Baselines3's A2C with the very same network.
+
+    python benchmarks/sb3_a2c.py --json benchmarks/results/sb3_a2c.jsonl
+
+Both learn from the same pictures with the paper's CNN (appendix B) and RMSprop. Stable-Baselines3 runs rollouts of 5 steps
+in 16, 64 and 256 copies of `rcpo/MarsRover-v0`, with torch on 1 and on 2 threads. rcpo runs the preset `mars-rover`
+(which the ratio is about) and, for comparison, `mars-rover-paper`, whose 16 environments x 5 steps are what
+Stable-Baselines3 does. Everything is measured in turns, so that whatever else the machine does slows all alike.
+Needs the extra `sb3`. benchmarks/README.md says how to read the result.
+"""
+
+import argparse
+import json
+import os
+import platform
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from importlib.metadata import version
+from pathlib import Path
+from statistics import median
+
+import gymnasium
+import jax
+import torch
+from stable_baselines3 import A2C
+from stable_baselines3.common.torch_layers import BaseFeaturesExtractor
+from stable_baselines3.common.vec_env import DummyVecEnv, SubprocVecEnv, VecEnv
+
+from rcpo import envs
+from rcpo.bench import prepare
+from rcpo.envs.gymnasium_rover import ENV_ID
+from rcpo.learn import new_network
+from rcpo.networks import CONVOLUTIONS, HIDDEN
+
+ROLLOUT_STEPS = 5
+PRESETS = ("mars-rover", "mars-rover-paper")
+PACKAGES = ("rcpo", "jax", "jaxlib", "torch", "stable-baselines3", "gymnasium", "numpy")
+
+
+@dataclass(frozen=True)
+class Contestant:
+    """Somebody who trains for at least so many seconds and says how many environment steps that were."""
+
+    name: str
+    settings: str
+    train: Callable[[float], int]
+
+
+class Trunk(BaseFeaturesExtractor):
+    """The paper's three convolutions, as `rcpo.networks` has them."""
+
+    def __init__(self, observation_space: gymnasium.spaces.Box):
+        channels, *sides = observation_space.shape
+        layers: list[torch.nn.Module] = []
+        for outputs, kernel, stride in CONVOLUTIONS:
+            layers += [torch.nn.Conv2d(channels, outputs, kernel, stride), torch.nn.ReLU()]
+            channels, sides = outputs, [(side - kernel) // stride + 1 for side in sides]
+        super().__init__(observation_space, channels * sides[0] * sides[1])
+        self.layers = torch.nn.Sequential(*layers, torch.nn.Flatten())
+
+    def forward(self, observations: torch.Tensor) -> torch.Tensor:
+        return self.layers(observations)
+
+
+def make_rover() -> gymnasium.Env:
+    # Without the checks that Gymnasium makes of every step by default: Stable-Baselines3 at its fastest.
+    return gymnasium.make(f"rcpo:{ENV_ID}", disable_env_checker=True, restart_probability=1.0)
+
+
+def make_learner(actors: int, processes: bool) -> A2C:
+    """A2C with the hyper-parameters of Kostrikov (2018), one trunk, and a head of 64 units each for actor and critic."""
+    kind: type[VecEnv] = SubprocVecEnv if processes else DummyVecEnv
+    return A2C(
+        "CnnPolicy",
+        kind([make_rover] * actors),
+        learning_rate=7e-4,
+        n_steps=ROLLOUT_STEPS,
+        gamma=0.99,
+        gae_lambda=1.0,
+        ent_coef=0.01,
+        vf_coef=0.5,
+        max_grad_norm=0.5,
+        rms_prop_eps=1e-5,
+        policy_kwargs={
+            "features_extractor_class": Trunk,
+            "net_arch": {"pi": [HIDDEN], "vf": [HIDDEN]},
+            "activation_fn": torch.nn.ReLU,
+            "normalize_images": False,
+        },
+        device="cpu",
+        seed=0,
+    )
+
+
+def sb3(actors: int, threads: int, processes: bool) -> Contestant:
+    learner = make_learner(actors, processes)
+    per_update = actors * ROLLOUT_STEPS
+
+    def train(seconds: float) -> int:
+        torch.set_num_threads(threads)
+        started = time.perf_counter()
+        learner.learn(4 * per_update, log_interval=1_000_000)
+        updates = max(1, round(4 * seconds / (time.perf_counter() - started)))
+        learner.learn(updates * per_update, log_interval=1_000_000)
+        return (4 + updates) * per_update
+
+    kind = "processes" if processes else "one process"
+    return Contestant("Stable-Baselines3", f"{actors} actors, {kind}, {threads} torch thread(s)", train)
+
+
+def ours(preset: str) -> Contestant:
+    program = prepare("mars-rover", preset)["train"]
+
+    def train(seconds: float) -> int:
+        calls, started = 0, time.perf_counter()
+        while calls == 0 or time.perf_counter() - started < seconds:
+            jax.block_until_ready(program.call())
+            calls += 1
+        return calls * program.steps
+
+    return Contestant("rcpo", preset, train)
+
+
+def turn(contestant: Contestant, seconds: float, repeat: int) -> dict[str, str | float]:
+    """One measurement."""
+    started = time.perf_counter()
+    steps = contestant.train(seconds)
+    elapsed = time.perf_counter() - started
+    return {
+        "learner": contestant.name,
+        "settings": contestant.settings,
+        "repeat": repeat,
+        "steps": steps,
+        "seconds": round(elapsed, 4),
+        "steps_per_second": round(steps / elapsed, 1),
+    }
+
+
+def check_same_network() -> None:
+    """Compare the number of parameters: the comparison is about learners, not about networks."""
+    network = new_network(envs.make("mars-rover"), jax.random.key(0))
+    here = sum(leaf.size for leaf in jax.tree.leaves(network))
+    there = sum(parameter.numel() for parameter in make_learner(1, processes=False).policy.parameters())
+    if here != there:
+        raise SystemExit(f"the networks differ: {here} parameters in rcpo, {there} in Stable-Baselines3")
+
+
+def report(turns: list[dict[str, str | float]]) -> None:
+    """The table, and the ratio of the first preset to Stable-Baselines3 at its best."""
+    rates: dict[tuple[str, str], list[float]] = {}
+    for entry in turns:
+        rates.setdefault((str(entry["learner"]), str(entry["settings"])), []).append(float(entry["steps_per_second"]))
+    print(f"{'learner':<20}{'settings':<46}{'steps/s':>12}{'slowest':>12}{'fastest':>12}")
+    for (learner, settings), seen in rates.items():
+        print(f"{learner:<20}{settings:<46}{median(seen):>12,.0f}{min(seen):>12,.0f}{max(seen):>12,.0f}")
+    best = max((key for key in rates if key[0] != "rcpo"), key=lambda key: median(rates[key]))
+    first = rates["rcpo", PRESETS[0]]
+    each = [mine / theirs for mine, theirs in zip(first, rates[best], strict=True)]
+    print(f"\nrcpo {PRESETS[0]} / Stable-Baselines3 at its best ({best[1]}): "
+          f"{median(first) / median(rates[best]):.1f} (single repeats: {min(each):.1f} to {max(each):.1f})")  # fmt: skip
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--actors", type=int, nargs="+", default=[16, 64, 256], help="of Stable-Baselines3")
+    parser.add_argument("--threads", type=int, nargs="+", default=[1, 2], help="of torch")
+    parser.add_argument(
+        "--processes", action="store_true", help="also with each actor in a process of its own (slower)"
+    )
+    parser.add_argument("--seconds", type=float, default=3.0, help="of each measurement")
+    parser.add_argument("--repeats", type=int, default=5, help="of all measurements, in turns")
+    parser.add_argument("--json", type=Path, help="write every measurement to this file, one JSON object a line")
+    arguments = parser.parse_args()
+    check_same_network()
+    contestants = [ours(preset) for preset in PRESETS]
+    for processes in (False, True) if arguments.processes else (False,):
+        contestants += [sb3(actors, n, processes) for actors in arguments.actors for n in arguments.threads]
+    for contestant in contestants:
+        contestant.train(0.1)
+    machine = {
+        "versions": {"python": platform.python_version()} | {name: version(name) for name in PACKAGES},
+        "cpus": os.cpu_count(),
+        "load_before": round(os.getloadavg()[0], 2),
+        "seconds": arguments.seconds,
+    }
+    turns = [turn(c, arguments.seconds, repeat) for repeat in range(arguments.repeats) for c in contestants]
+    if arguments.json:
+        arguments.json.parent.mkdir(parents=True, exist_ok=True)
+        arguments.json.write_text("".join(json.dumps(line) + "\n" for line in [machine, *turns]))
+    report(turns)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,167 @@
+"""How fast training is on this machine, beside what its two halves reach alone."""
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+from statistics import median
+from typing import Any, Final, final
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Int, PRNGKeyArray
+
+from rcpo import envs, presets
+from rcpo.constraints import parse_all
+from rcpo.envs.base import JaxEnvironment
+from rcpo.errors import UsageError
+from rcpo.learn import Plan, begin, experience, iterate, learn
+from rcpo.rollout import collect, look
+from rcpo.train import make_plan
+from rcpo.types import Metrics, Rollout, TrainState, Worker
+
+ITERATIONS: Final = 32
+"""Iterations in one call of a compiled program: enough that the call itself costs next to nothing."""
+
+
+@final
+@dataclass(frozen=True)
+class BenchResult:
+    """Environment steps per second: physics alone, learner alone, and both as training does them."""
+
+    env: str
+    physics_steps_per_second: float
+    learner_steps_per_second: float
+    train_steps_per_second: float
+    compile_seconds: float
+    """What compiling the three programs took; no rate includes it."""
+
+    @property
+    def bound(self) -> float:
+        """1 / (1 / physics + 1 / learner): what training would reach if it spent its time on nothing else."""
+        return 1.0 / (1.0 / self.physics_steps_per_second + 1.0 / self.learner_steps_per_second)
+
+    @property
+    def ratio_to_bound(self) -> float:
+        return self.train_steps_per_second / self.bound
+
+    def document(self) -> dict[str, str | float]:
+        """What `rcpo bench --json` prints."""
+        names = ("env", "physics_steps_per_second", "learner_steps_per_second", "train_steps_per_second",
+                 "bound", "ratio_to_bound")  # fmt: skip
+        return {name: getattr(self, name) for name in names}
+
+
+@final
+@dataclass(frozen=True)
+class Program:
+    """A compiled program: each call does the same work, on the same inputs."""
+
+    call: Callable[[], Any]
+    steps: int
+    """Environment steps of one call."""
+    compile_seconds: float
+
+
+@partial(jax.jit, static_argnames=("plan", "count"))
+def physics(
+    plan: Plan, environment: JaxEnvironment, worker: Worker, rollout: Rollout, key: PRNGKeyArray, count: int
+) -> tuple[Worker, Rollout]:
+    """`count` rollouts of uniformly random actions.
+
+    `rollout`, of the shape that a rollout has, is written over: carried on, each one is really stored as in training.
+    """
+    learner, actions = plan.config.learner, environment.spec.actions
+    exploring = learner.exploring.at(0, plan.iterations)
+
+    def act(key: PRNGKeyArray, obs: Array) -> Int[Array, " N"]:
+        return (jax.random.bits(key, obs.shape[:1]) % actions).astype(jnp.int32)
+
+    def once(carry: tuple[Worker, Rollout], key: PRNGKeyArray) -> tuple[tuple[Worker, Rollout], None]:
+        worker, _ = carry
+        return collect(environment, plan.constraints, act, worker, key, learner.rollout_steps, exploring), None
+
+    return jax.lax.scan(once, (worker, rollout), jax.random.split(key, count))[0]
+
+
+@partial(jax.jit, static_argnames=("plan", "count"))
+def learner(
+    plan: Plan, environment: JaxEnvironment, state: TrainState, rollout: Rollout, count: int
+) -> tuple[TrainState, Metrics]:
+    """`count` iterations on what was seen in `rollout`: the network, actions drawn from it as acting does, `learn`."""
+
+    def once(state: TrainState, _: None) -> tuple[TrainState, Metrics]:
+        key, act_key = jax.random.split(state.key)
+        at = look(state.agent.network, environment)
+        keys = jax.random.split(act_key, plan.config.learner.rollout_steps)
+        _, action = jax.lax.scan(lambda _, now: (None, draw(at, *now)), None, (keys, rollout.obs))
+        acted = eqx.tree_at(lambda rollout: rollout.action, rollout, action)
+        return learn(plan, environment, eqx.tree_at(lambda state: state.key, state, key), acted)
+
+    return jax.lax.scan(once, state, None, length=count)
+
+
+def draw(at: Callable[[Array], tuple[Array, Array]], key: PRNGKeyArray, obs: Array) -> Int[Array, " N"]:
+    return jax.random.categorical(key, at(obs)[0])
+
+
+def prepare(environment: str, preset: str | None = None) -> dict[str, Program]:
+    """The compiled programs `physics`, `learner` and `train` of a preset (without a name, the environment's own)."""
+    envs.check_name(environment)
+    config = presets.preset(preset, environment)
+    built = envs.make(environment, config.env)
+    plan, _ = make_plan(config, parse_all(config.constraints, built.spec.column_names), built)
+    state = begin(plan, built)
+    _, rollout = jax.jit(experience, static_argnums=0)(plan, built, state)
+    steps = ITERATIONS * plan.steps_per_iteration(built)
+
+    def compiled(function: Any, *inputs: Any) -> Program:
+        started = time.perf_counter()
+        program = function.lower(plan, built, *inputs, count=ITERATIONS).compile()
+        return Program(lambda: program(built, *inputs), steps, time.perf_counter() - started)
+
+    return {
+        "physics": compiled(physics, state.worker, rollout, state.key),
+        "learner": compiled(learner, state, rollout),
+        "train": compiled(iterate, state),
+    }
+
+
+def rate(program: Program, seconds: float) -> float:
+    """Steps per second over at least `seconds`, in whole calls."""
+    calls, elapsed, started = 0, 0.0, time.perf_counter()
+    while calls == 0 or elapsed < seconds:
+        jax.block_until_ready(program.call())
+        calls, elapsed = calls + 1, time.perf_counter() - started
+    return calls * program.steps / elapsed
+
+
+def bench(environment: str, preset: str | None = None, seconds: float = 3.0, repeats: int = 3) -> BenchResult:
+    """How many environment steps per second a preset makes on this machine.
+
+    What counts where, for an iteration of N environments x T steps; everything that `train` does is in one of the two:
+
+    * physics: `collect` alone. Steps, resets, the episodes' sums, storing the rollout; the actions are random numbers.
+    * learner: on a rollout that stays as it is, the network's evaluation and the drawing of T x N actions from it as in
+      acting, then `learn`: advantages, loss, gradient, optimiser, multipliers, metrics.
+    * train: `learn.iterate`, just as training calls it.
+
+    Each part runs for `seconds`, in `repeats` turns of all three, so that whatever else the machine does slows all of
+    them alike; the rates are the medians of the turns.
+    """
+    if seconds < 0.0:
+        raise UsageError(f"got {seconds:g} seconds; give a number that is not negative")
+    if repeats < 1:
+        raise UsageError(f"got {repeats} repeats; give at least 1")
+    programs = prepare(environment, preset)
+    for program in programs.values():
+        rate(program, 0.0)
+    turns = [{name: rate(program, seconds / repeats) for name, program in programs.items()} for _ in range(repeats)]
+    return BenchResult(
+        env=environment,
+        physics_steps_per_second=median(turn["physics"] for turn in turns),
+        learner_steps_per_second=median(turn["learner"] for turn in turns),
+        train_steps_per_second=median(turn["train"] for turn in turns),
+        compile_seconds=sum(program.compile_seconds for program in programs.values()),
+    )

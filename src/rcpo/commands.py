@@ -1,0 +1,367 @@
+"""What each command takes and prints."""
+
+import json
+import sys
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeVar, final
+
+import tyro
+from tyro.conf import Positional, UseAppendAction, arg
+
+from rcpo import envs as environments
+from rcpo import presets
+from rcpo.config import TrainConfig
+from rcpo.constraints import parse
+from rcpo.envs.settings import MarsRoverSettings
+from rcpo.errors import UsageError
+
+if TYPE_CHECKING:
+    from rcpo.evaluate import Evaluation
+    from rcpo.loggers import Logger
+    from rcpo.train import Run
+
+Command = TypeVar("Command")
+Constraints = Annotated[UseAppendAction[tuple[str, ...]], arg(metavar='"P(crash) <= 0.01"')]
+
+
+def read(kind: type[Command], words: list[str], name: str, default: Command | None = None) -> Command:
+    """The command's options from its words."""
+    command: Command = tyro.cli(kind, args=words, prog=f"rcpo {name}", default=default)  # type: ignore[assignment]
+    return command
+
+
+@final
+@dataclass(frozen=True)
+class Train:
+    """Train a policy that keeps a promise."""
+
+    environment: Positional[str]
+    """The environment's name (see `rcpo envs`)."""
+    preset: str | None = None
+    """Named settings to start from; without one, the environment's own."""
+    constraint: Constraints = ()
+    """What must hold; may be given several times. Without one, the preset's."""
+    multiplier: float | None = None
+    """Where every multiplier starts; with --method fixed, where it stays."""
+    out: Path | None = None
+    """The folder to write to; without one, runs/ENVIRONMENT-METHOD-seedSEED."""
+    overwrite: bool = False
+    """Write into a folder that already holds a run."""
+    pictures: bool = True
+    """Draw the learning curves, and the map with the policy."""
+    require_satisfied: bool = False
+    """Exit with code 3 unless the policy is verified to keep every constraint."""
+    json: bool = False
+    """Print one JSON document on standard output; progress goes to standard error."""
+    config: Annotated[TrainConfig, arg(name="")] = field(default_factory=TrainConfig)
+
+
+def train(words: list[str]) -> int:
+    """Train, write the run's folder, say what can be proved."""
+    command = read(Train, words, "train", default=_train_defaults(words))
+    config, name = command.config, command.environment
+    if command.constraint:
+        config = replace(config, constraints=command.constraint)
+    if command.multiplier is not None:
+        config = replace(config, multipliers=replace(config.multipliers, initial=command.multiplier))
+    constraints = [parse(text) for text in config.constraints]
+
+    from rcpo import folder as folders
+    from rcpo.train import train as run_training
+
+    folder = command.out or folders.free_folder(f"{name}-{config.method}-seed{config.seed}")
+    folders.claim(folder, command.overwrite)
+    logger = _progress(constraints, config.steps, to_error=command.json)
+    run = run_training(name, config=config, out=folder, loggers=[logger])
+    if command.pictures:
+        _draw(run, folder)
+    if command.json:
+        print(json.dumps({**_head(run), **folders.verdict_document(run), "exact": _exact(run), "folder": str(folder)}))
+    else:
+        print(_verdict_text(run))
+        print(f"written to {folder}; look again with: rcpo evaluate {folder}")
+    return 3 if command.require_satisfied and not run.handover.verified else 0
+
+
+def _train_defaults(words: list[str]) -> Train | None:
+    """The preset decides what every option's default is, so it is looked for before the options are read."""
+    name = next((word for word in words if not word.startswith("-")), None)
+    if name is None or "-h" in words or "--help" in words:
+        name = name if name in environments.NAMES else None
+        if name is None:
+            return None
+    environments.check_name(name)
+    chosen = None
+    for i, word in enumerate(words):
+        if word == "--preset" and i + 1 < len(words):
+            chosen = words[i + 1]
+        elif word.startswith("--preset="):
+            chosen = word.partition("=")[2]
+    config = presets.preset(chosen, name)
+    return Train(environment=name, preset=chosen, config=config)
+
+
+def _progress(constraints: list[Any], steps: float, to_error: bool) -> "Logger":
+    from rcpo.loggers import Lines, Live
+
+    if to_error:
+        return Lines(constraints, steps, sys.stderr)
+    return Live(constraints, steps) if sys.stdout.isatty() else Lines(constraints, steps)
+
+
+def _draw(run: "Run", folder: Path) -> None:
+    from rcpo.envs.mars_rover import MarsRover
+    from rcpo.experiments import figures
+
+    figures.curves_picture(run.records, run.constraints, folder / "curves.png")
+    if isinstance(run.environment, MarsRover):
+        figures.map_picture(run.environment, run.policy, folder / "map.png", ", ".join(map(str, run.constraints)))
+
+
+def _head(run: "Run") -> dict[str, Any]:
+    return {"env": run.environment_name, "method": run.config.method, "seed": run.config.seed, "steps": run.steps}
+
+
+def _exact(run: "Run", deterministic: bool = False) -> dict[str, Any] | None:
+    from rcpo.folder import finite
+
+    value = run.exact(deterministic)
+    if value is None:
+        return None
+    return {
+        "reward": finite(value.reward),
+        "steps": finite(value.steps),
+        "success": value.outcomes.get("goal"),
+        "steps_given_success": finite(value.steps_given.get("goal", float("nan"))),
+        "truncated": value.truncated,
+        "constraints": [
+            {"constraint": str(c), "value": value.values[c.column], "limit": c.limit}
+            for c in run.constraints
+            if c.functional_name in ("P", "sum")
+        ],
+    }
+
+
+def _verdict_text(run: "Run") -> str:
+    handed = run.handover
+    lines = [""]
+    if not run.constraints:
+        lines.append("no constraint was asked for; this is the policy with the best reward")
+    elif handed.verified:
+        lines.append(f"VERIFIED at {handed.confidence:.0%} confidence, all looks counted: the policy keeps every limit")
+    else:
+        lines.append(f"NOT VERIFIED: no policy of this run could be shown to keep every limit in {handed.looks} looks")
+        for estimate in handed.evaluation.constraints:
+            beyond = estimate.constraint.excess(estimate.interval.value)
+            place = f"{beyond:.4g} beyond" if beyond > 0 else f"{-beyond:.4g} inside"
+            lines.append(f"  the closest policy measures {estimate.constraint.quantity} {estimate.interval}, "
+                         f"{place} the limit {estimate.constraint.limit:g}: {estimate.verdict}")  # fmt: skip
+    return "\n".join([*lines, _table(run, handed.evaluation)])
+
+
+def _table(run: "Run", seen: "Evaluation", deterministic: bool = False) -> str:
+    """Sampled and, where there is a truth, exact values side by side."""
+    truth = run.exact(deterministic)
+    rows: list[tuple[str, str, float | None, str]] = [
+        ("reward", str(seen.reward), truth and truth.reward, ""),
+        ("steps", str(seen.steps), truth and truth.steps, ""),
+    ]
+    for e in seen.constraints:
+        known = truth.values[e.constraint.column] if truth and e.constraint.functional_name in ("P", "sum") else None
+        sign = ">=" if e.constraint.at_least else "<="
+        rows.append((e.constraint.quantity, str(e.interval), known, f"{sign} {e.constraint.limit:g}: {e.verdict}"))
+    success = run.environment.spec.success
+    if seen.success is not None and success is not None:
+        rows.append((f"P({success})", str(seen.success), truth and truth.outcomes.get(success), ""))
+    if seen.steps_given_success is not None and success is not None:
+        known = truth and truth.steps_given.get(success)
+        rows.append((f"steps given {success}", str(seen.steps_given_success), known, ""))
+    head = ("", f"{seen.episodes} episodes, {seen.confidence:.4g} intervals", "exact" if truth else "", "")
+    cells = [head, *((a, b, "" if c is None else f"{c:.4g}", d) for a, b, c, d in rows)]
+    widths = [max(len(row[i]) for row in cells) for i in range(3)]
+    return "\n".join(
+        "  ".join([*(f"{cell:{width}}" for cell, width in zip(row, widths, strict=False)), row[3]]).rstrip()
+        for row in cells
+    )
+
+
+@final
+@dataclass(frozen=True)
+class Evaluate:
+    """Fresh episodes of a run's policy: the reward, every constraint with its interval, and the verdict."""
+
+    run: Positional[Path]
+    """The run's folder."""
+    episodes: int = 10_000
+    """How many fresh episodes."""
+    deterministic: bool = False
+    """Take the likeliest action instead of drawing one."""
+    seed: int = 0
+    """The seed of the fresh episodes."""
+    json: bool = False
+    """Print one JSON document on standard output."""
+
+
+def evaluate(words: list[str]) -> int:
+    """Evaluate a run that was written to a folder."""
+    command = read(Evaluate, words, "evaluate")
+    if command.episodes < 1 or command.seed < 0:
+        raise UsageError(f"got {command.episodes} episodes, seed {command.seed}; give at least 1 and no negative seed")
+    from rcpo import folder as folders
+
+    run = folders.load(command.run)
+    seen = run.evaluate(command.episodes, command.deterministic, command.seed)
+    if command.json:
+        document = {**_head(run), "deterministic": command.deterministic, **folders.evaluation_document(seen)}
+        print(json.dumps({**document, "exact": _exact(run, command.deterministic)}))
+    else:
+        kind = "likeliest actions" if command.deterministic else "drawn actions"
+        print(f"{run.environment_name}, {run.config.method}, seed {run.config.seed}, {run.steps:,} steps; {kind}")
+        print(_table(run, seen, command.deterministic))
+    return 0
+
+
+@final
+@dataclass(frozen=True)
+class Solve:
+    """The exact optimum of a finite environment under constraints: undiscounted, without a cap on the episode."""
+
+    environment: Positional[str]
+    """The environment's name (see `rcpo envs`)."""
+    constraint: Constraints = ()
+    """What must hold; may be given several times."""
+    json: bool = False
+    """Print one JSON document on standard output."""
+    env: MarsRoverSettings = field(default_factory=MarsRoverSettings)
+
+
+def solve(words: list[str]) -> int:
+    """Print the optimum, its values and multipliers."""
+    command = read(Solve, words, "solve")
+    constraints = [parse(text) for text in command.constraint]
+    from rcpo.folder import finite
+    from rcpo.truth import solve as find
+
+    found = find(command.environment, constraints, command.env)
+    if command.json:
+        pairs = zip(constraints, found.values or [float("nan")] * len(constraints), strict=True)
+        multipliers = found.multipliers or [float("nan")] * len(constraints)
+        document = {
+            "env": command.environment,
+            "feasible": found.feasible,
+            "steps": finite(found.steps),
+            "reward": finite(found.reward),
+            "constraints": [
+                {"constraint": str(c), "value": finite(v), "limit": c.limit, "multiplier": finite(m)}
+                for (c, v), m in zip(pairs, multipliers, strict=True)
+            ],
+            "outcomes": found.outcomes,
+            "message": found.message,
+        }
+        print(json.dumps(document))
+        return 0
+    if not found.feasible:
+        print(f"infeasible: {found.message}")
+        return 0
+    print(f"{command.environment}: reward {found.reward:.6g}, {found.steps:.6g} steps on average")
+    for c, value, multiplier in zip(constraints, found.values, found.multipliers, strict=True):
+        print(f"  {c.quantity} = {value:.6g} {'>=' if c.at_least else '<='} {c.limit:g}, multiplier {multiplier:.6g}")
+    for outcome, chance in found.outcomes.items():
+        print(f"  an episode ends in {outcome} with probability {chance:.6g}")
+    return 0
+
+
+@final
+@dataclass(frozen=True)
+class Envs:
+    """The environments; with a name, its cost columns and spaces."""
+
+    name: Positional[str | None] = None
+    """The environment's name."""
+    json: bool = False
+    """Print one JSON document on standard output."""
+
+
+def envs(words: list[str]) -> int:
+    """List the environments, or say what one of them offers."""
+    command = read(Envs, words, "envs")
+    if command.name is None:
+        if command.json:
+            print(json.dumps([{"env": name, "about": about} for name, about in environments.NAMES.items()]))
+        else:
+            for name, about in environments.NAMES.items():
+                print(f"{name:12} {about}")
+        return 0
+    spec = environments.make(command.name).spec
+    fitting = [name for name, entry in presets.PRESETS.items() if entry.environment == command.name]
+    if command.json:
+        columns = [{"name": c.name, "unit": c.unit, "meaning": c.meaning} for c in spec.columns]
+        document = {"env": spec.name, "columns": columns, "actions": spec.actions, "max_steps": spec.max_steps,
+                    "observation_shape": spec.observation_shape, "presets": fitting}  # fmt: skip
+        print(json.dumps(document))
+        return 0
+    print(f"{spec.name}: {environments.NAMES[command.name]}")
+    seen = " x ".join(map(str, spec.observation_shape)) or "the state's number"
+    print(f"  sees {seen}; {spec.actions} actions; at most {spec.max_steps} steps an episode")
+    for column in spec.columns:
+        print(f"  {column.name:8} [{column.unit}] {column.meaning}")
+    for name in fitting:
+        print(f"  preset {name}: {presets.PRESETS[name].purpose}")
+    return 0
+
+
+@final
+@dataclass(frozen=True)
+class Bench:
+    """Speed on this machine: the environment alone, the learner alone, and both as they train."""
+
+    environment: Positional[str] = "mars-rover"
+    """The environment's name."""
+    preset: str | None = None
+    """The settings to measure; without one, the environment's own."""
+    seconds: float = 3.0
+    """How long each part is measured, per repeat."""
+    repeats: int = 3
+    """How often; the medians are reported."""
+    json: bool = False
+    """Print one JSON document on standard output."""
+
+
+def bench(words: list[str]) -> int:
+    """Measure and print rates in environment steps a second."""
+    command = read(Bench, words, "bench")
+    if command.seconds <= 0.0 or command.repeats < 1:
+        raise UsageError("give --seconds above 0 and at least 1 of --repeats")
+    from rcpo.bench import bench as measure
+
+    result = measure(command.environment, command.preset, command.seconds, command.repeats)
+    print(json.dumps(result.document()) if command.json else str(result))
+    return 0
+
+
+@final
+@dataclass(frozen=True)
+class Paper:
+    """The paper's experiments: each trains what is missing, keeps raw results per seed, and draws from those alone."""
+
+    experiment: Positional[Literal["figure1", "figure2", "theory"]]
+    """figure1: the map with the learned policies; figure2: RCPO against the primal-dual baseline; theory: Theorem 2."""
+    out: Path = Path("results")
+    """The folder of the raw results and figures."""
+    seeds: int = 10
+    """How many seeds, counted from 0."""
+    draw_only: bool = False
+    """Draw from the raw results that are there, without training."""
+
+
+def paper(words: list[str]) -> int:
+    """Run or redraw an experiment of the paper."""
+    command = read(Paper, words, "paper")
+    if command.seeds < 1:
+        raise UsageError(f"got {command.seeds} seeds; give at least 1")
+    from rcpo.experiments import paper as experiments
+
+    run = getattr(experiments, f"run_{command.experiment}")
+    run(command.out / command.experiment, seeds=range(command.seeds), say=print, draw_only=command.draw_only)
+    return 0

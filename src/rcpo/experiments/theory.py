@@ -1,0 +1,108 @@
+"""Theorem 2 at work on the fork: do multiplier and policy go where the linear program says?"""
+
+import time
+from collections.abc import Callable, Iterable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, Final
+
+import numpy as np
+
+from rcpo import envs, exact, presets
+from rcpo.config import TrainConfig
+from rcpo.constraints import parse_all
+from rcpo.envs.base import JaxEnvironment
+from rcpo.evaluate import exact_value
+from rcpo.experiments.studies import (
+    append_line,
+    check_settings,
+    named,
+    numbers,
+    provenance,
+    read_lines,
+    read_study,
+    settings_of,
+)
+from rcpo.learn import Plan, begin, iterate
+from rcpo.policy import single
+from rcpo.train import make_plan
+
+ENVIRONMENT: Final = "fork"
+QUANTITY: Final = "P(crash)"
+QUICK_STEPS: Final = 20_000
+CHUNKS: Final = (512, 64, 8, 1)
+"""Between two points of a curve lie sums of these many iterations: each number is one more program to compile."""
+
+
+def run_theory(
+    out: Path,
+    seeds: Iterable[int] = range(5),
+    steps: float | None = None,
+    quick: bool = False,
+    say: Callable[[str], None] = print,
+) -> Path:
+    """Run the seeds that are missing, and draw them all against the linear program's solution."""
+    folder = out / named("theory", quick)
+    file = folder / "runs.jsonl"
+    config = presets.preset("theory", ENVIRONMENT)
+    if quick or steps is not None:
+        config = replace(config, steps=float(QUICK_STEPS if steps is None else steps))
+    done = set()
+    for line in read_lines(file):
+        check_settings(file, line, settings_of(config))
+        done.add(line["seed"])
+    environment = envs.make(ENVIRONMENT)
+    for seed in seeds:
+        if seed in done:
+            continue
+        started = time.monotonic()
+        points = theory_points(environment, replace(config, seed=seed))
+        line = {"seed": seed, "preset": "theory", "constraint": config.constraints[0], "points": points,
+                "seconds": time.monotonic() - started, "settings": settings_of(config)}  # fmt: skip
+        append_line(file, line | {"command": f"rcpo paper theory{' --quick' if quick else ''}"} | provenance())
+        last = points[-1]
+        say(f"theory, seed {seed}: after {last['iteration']} iterations multiplier {last['multiplier']:.4g}, "
+            f"exact {QUANTITY} {last[QUANTITY]:.4g}, exact reward {last['reward']:.4g}")  # fmt: skip
+    draw_theory(folder)
+    say(f"drawn: {folder / 'theory.png'}")
+    return folder / "theory.png"
+
+
+def theory_points(environment: JaxEnvironment, config: TrainConfig, points: int = 80) -> list[dict[str, Any]]:
+    """Multiplier and exact values at iterations spread evenly over a logarithmic axis."""
+    constraints = parse_all(config.constraints, environment.spec.column_names)
+    plan, _ = make_plan(config, constraints, environment)
+    state = begin(plan, environment)
+    # Only `begin` depends on the seed: one compiled program serves all seeds.
+    plan = Plan(replace(config, seed=0), constraints, plan.iterations)
+    found: list[dict[str, Any]] = []
+    for target in np.unique(np.geomspace(1, plan.iterations, points).round().astype(int)):
+        for chunk in CHUNKS:
+            while target - int(state.iteration) >= chunk:
+                state, _ = iterate(plan, environment, state, chunk)
+        value = exact_value(environment, single(state.agent.network, False))
+        assert value is not None  # the fork is finite
+        found.append({
+            "iteration": int(target),
+            "steps": int(target) * plan.steps_per_iteration(environment),
+            "multiplier": float(state.multipliers.value[0]),
+            "reward": value.reward,
+            QUANTITY: value.values["crash"],
+        })  # fmt: skip
+    return found
+
+
+def draw_theory(folder: Path) -> None:
+    """Draw the study from its file alone."""
+    from rcpo.experiments import figures
+
+    lines = sorted(read_study(folder), key=lambda line: line["seed"])
+    environment = envs.make(ENVIRONMENT)
+    (constraint,) = parse_all([lines[0]["constraint"]], environment.spec.column_names)
+    cmdp = environment.cmdp()
+    assert cmdp is not None  # the fork is finite
+    best = exact.solve(cmdp, [exact.Bound(constraint.column, constraint.limit)])
+    columns = [numbers(lines, key) for key in ("iteration", "multiplier", "reward", QUANTITY)]
+    curves = [figures.TheoryCurve(line["seed"], *rows) for line, *rows in zip(lines, *columns, strict=True)]
+    figures.save(figures.theory(curves, figures.TheoryOptimum(best.multipliers[0], best.reward, best.values[0])),
+                 folder / "theory.png")  # fmt: skip

@@ -1,0 +1,141 @@
+"""The multiplier's rules against scalar loops."""
+
+from typing import Any
+
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from rcpo.config import MultiplierConfig
+from rcpo.constraints import parse
+from rcpo.multipliers import ascend, start
+from rcpo.schedules import Schedule
+from rcpo.types import MultiplierState
+
+
+def run(
+    config: MultiplierConfig,
+    violations: list[list[float]],
+    measured: list[list[bool]] | None = None,
+    limit: list[float] | None = None,
+    iterations: int = 100,
+) -> tuple[np.ndarray, MultiplierState]:
+    """The multipliers after each iteration [I, K], and the last state."""
+    count = len(violations[0])
+    state, values = start(config, count), []
+    for i, violation in enumerate(violations):
+        seen = jnp.array(measured[i], bool) if measured else jnp.ones(count, bool)
+        bound = jnp.asarray(limit or [1.0] * count, jnp.float32)
+        state = ascend(config, state, jnp.asarray(violation, jnp.float32), bound, seen, iterations)
+        values.append(np.asarray(state.value))
+    return np.array(values), state
+
+
+def test_integral_by_hand() -> None:
+    """The paper's rule with eta = 0.1, projected onto [0, 0.5]."""
+    config = MultiplierConfig(rule="integral", initial=0.2, maximum=0.5, step_size=Schedule(0.1))
+    values, _ = run(config, [[1.0], [1.0], [5.0], [5.0], [-1.0], [-10.0], [-10.0], [2.0]])
+    np.testing.assert_allclose(values[:, 0], [0.3, 0.4, 0.5, 0.5, 0.4, 0.0, 0.0, 0.2], atol=1e-6)
+
+
+def test_pi_by_hand() -> None:
+    """The proportional term comes on top of the integral and leaves with the violation."""
+    config = MultiplierConfig(rule="pi", initial=0.2, maximum=0.9, step_size=Schedule(0.1), proportional=0.5)
+    values, state = run(config, [[1.0], [0.0], [-1.0], [4.0], [0.0]])
+    np.testing.assert_allclose(values[:, 0], [0.8, 0.3, 0.0, 0.9, 0.6], atol=1e-6)
+    np.testing.assert_allclose(state.integral, [0.6], atol=1e-6)
+
+
+def test_the_integral_does_not_wind_up() -> None:
+    config = MultiplierConfig(rule="pi", maximum=1.0, step_size=Schedule(1.0), proportional=1.0)
+    values, _ = run(config, [[1.0]] * 50 + [[-0.25]])
+    assert values[-1, 0] == pytest.approx(1.0 - 0.25 - 0.25)
+
+
+def test_integral_ignores_the_proportional_gain_and_fixed_ignores_all() -> None:
+    violations = [[1.0], [-0.5], [2.0]]
+    plain = MultiplierConfig(rule="integral", initial=0.3, step_size=Schedule(0.1))
+    gained = MultiplierConfig(rule="integral", initial=0.3, step_size=Schedule(0.1), proportional=7.0)
+    np.testing.assert_array_equal(run(plain, violations)[0], run(gained, violations)[0])
+    fixed = MultiplierConfig(rule="fixed", initial=0.3, step_size=Schedule(0.1), proportional=7.0)
+    np.testing.assert_array_equal(run(fixed, violations)[0], np.full((3, 1), np.float32(0.3)))
+
+
+@pytest.mark.parametrize("rule", ["fixed", "integral", "pi"])
+def test_where_nothing_was_measured_nothing_moves(rule: Any) -> None:
+    """Not even where the violation is not a number."""
+    config = MultiplierConfig(rule=rule, initial=0.4, step_size=Schedule(0.1, "power"), proportional=0.5)
+    violations = [[1.0, 1.0], [np.nan, 1.0], [np.inf, np.nan], [1.0, 1.0]]
+    measured = [[True, True], [False, True], [False, False], [True, True]]
+    values, state = run(config, violations, measured)
+    assert np.isfinite(values).all() and np.isfinite(np.asarray(state.integral)).all()
+    assert values[1, 0] == values[0, 0]
+    np.testing.assert_array_equal(values[2], values[1])
+    np.testing.assert_array_equal(state.updates, [2, 3])
+    # The step size of a multiplier counts its own updates: the first one goes on as if the gap had not been.
+    without_gap, _ = run(config, [[1.0], [1.0]])
+    assert values[3, 0] == without_gap[1, 0]
+
+
+def test_step_sizes_decay_with_the_updates() -> None:
+    """eta = 1 / (1 + k): 1, 1/2, 1/3."""
+    config = MultiplierConfig(step_size=Schedule(1.0, "power"))
+    values, _ = run(config, [[1.0], [1.0], [1.0]])
+    np.testing.assert_allclose(values[:, 0], [1.0, 1.5, 1.5 + 1 / 3], rtol=1e-6)
+
+
+def test_relative_violations_are_in_units_of_the_limit_and_clipped() -> None:
+    config = MultiplierConfig(initial=0.5, step_size=Schedule(0.1), relative=True)
+    limits = [0.01, 0.01, 2.0, -2.0, 0.0]
+    values, _ = run(config, [[0.99, -0.005, 1.0, 1.0, 0.5]], limit=limits)
+    np.testing.assert_allclose(values[0], [0.6, 0.45, 0.55, 0.55, 0.55], atol=1e-6)
+
+
+def test_a_lower_bound_moves_when_the_value_is_below_it() -> None:
+    """The violation is what lies beyond the limit, whichever side that is."""
+    config = MultiplierConfig(step_size=Schedule(1.0))
+    upper, lower = parse("sum(speed) <= 3"), parse("sum(speed) >= 3")
+    for value, expected in ((5.0, [2.0, 0.0]), (1.0, [0.0, 2.0])):
+        values, _ = run(config, [[upper.excess(value), lower.excess(value)]], limit=[3.0, 3.0])
+        np.testing.assert_allclose(values[0], expected)
+
+
+RULES = st.sampled_from(["fixed", "integral", "pi"])
+
+
+@given(st.integers(0, 2**32 - 1), RULES, st.booleans(), st.integers(1, 3))
+@settings(max_examples=40)
+def test_any_run_is_a_scalar_loop(seed: int, rule: Any, relative: bool, constraints: int) -> None:
+    rng = np.random.default_rng(seed)
+    config = MultiplierConfig(
+        rule=rule,
+        initial=0.5,
+        maximum=2.0,
+        step_size=Schedule(0.3, "power", exponent=0.7, offset=5.0),
+        proportional=0.4,
+        relative=relative,
+    )
+    violations = rng.normal(scale=2.0, size=(12, constraints))
+    measured = rng.random((12, constraints)) < 0.7
+    limit = rng.choice([-0.5, 0.0, 0.1, 3.0], size=constraints)
+    values, _ = run(config, violations.tolist(), measured.tolist(), limit.tolist())
+    assert values.min() >= 0.0 and values.max() <= 2.0
+    for k in range(constraints):
+        integral = value = 0.5
+        updates = 0
+        for i in range(12):
+            if measured[i, k] and rule != "fixed":
+                violation = violations[i, k]
+                if relative:
+                    violation = min(max(violation / (abs(limit[k]) if limit[k] else 1.0), -1.0), 1.0)
+                integral = min(max(integral + 0.3 / (1 + updates / 5) ** 0.7 * violation, 0.0), 2.0)
+                value = min(max(integral + (0.4 if rule == "pi" else 0.0) * violation, 0.0), 2.0)
+                updates += 1
+            assert values[i, k] == pytest.approx(value, abs=1e-5)
+
+
+def test_no_constraints_no_multipliers() -> None:
+    values, state = run(MultiplierConfig(), [[]], [[]])
+    assert values.shape == (1, 0) and state.value.shape == (0,)
