@@ -2,10 +2,10 @@
 
     python benchmarks/sb3_a2c.py --json benchmarks/results/sb3_a2c.jsonl
 
-Both learn from the same pictures with the paper's CNN (appendix B) and RMSprop. Stable-Baselines3 runs rollouts of 5 steps
-in 16, 64 and 256 copies of `rcpo/MarsRover-v0`, with torch on 1 and on 2 threads. rcpo runs the preset `mars-rover`
-(which the ratio is about) and, for comparison, `mars-rover-paper`, whose 16 environments x 5 steps are what
-Stable-Baselines3 does. Everything is measured in turns, so that whatever else the machine does slows all alike.
+Both learn from the same pictures with the paper's CNN (appendix B) and RMSprop. Stable-Baselines3 runs rollouts of
+5 steps in 16, 64 and 256 copies of `rcpo/MarsRover-v0`, with torch on 1 and on 2 threads. rcpo runs the preset
+`mars-rover` (which the ratio is about) and, for comparison, `mars-rover-paper`, whose 16 environments x 5 steps are
+what Stable-Baselines3 does. Everything is measured in turns, so that whatever else the machine does slows all alike.
 Needs the extra `sb3`. benchmarks/README.md says how to read the result.
 """
 
@@ -25,7 +25,7 @@ import jax
 import torch
 from stable_baselines3 import A2C
 from stable_baselines3.common.torch_layers import BaseFeaturesExtractor
-from stable_baselines3.common.vec_env import DummyVecEnv, SubprocVecEnv, VecEnv
+from stable_baselines3.common.vec_env import DummyVecEnv
 
 from rcpo import envs
 from rcpo.bench import prepare
@@ -68,12 +68,11 @@ def make_rover() -> gymnasium.Env:
     return gymnasium.make(f"rcpo:{ENV_ID}", disable_env_checker=True, restart_probability=1.0)
 
 
-def make_learner(actors: int, processes: bool) -> A2C:
-    """A2C with the hyper-parameters of Kostrikov (2018), one trunk, and a head of 64 units each for actor and critic."""
-    kind: type[VecEnv] = SubprocVecEnv if processes else DummyVecEnv
+def make_learner(actors: int) -> A2C:
+    """A2C with the hyper-parameters of Kostrikov (2018): one trunk, heads of 64 units for actor and critic."""
     return A2C(
         "CnnPolicy",
-        kind([make_rover] * actors),
+        DummyVecEnv([make_rover] * actors),
         learning_rate=7e-4,
         n_steps=ROLLOUT_STEPS,
         gamma=0.99,
@@ -93,8 +92,8 @@ def make_learner(actors: int, processes: bool) -> A2C:
     )
 
 
-def sb3(actors: int, threads: int, processes: bool) -> Contestant:
-    learner = make_learner(actors, processes)
+def sb3(actors: int, threads: int) -> Contestant:
+    learner = make_learner(actors)
     per_update = actors * ROLLOUT_STEPS
 
     def train(seconds: float) -> int:
@@ -105,8 +104,7 @@ def sb3(actors: int, threads: int, processes: bool) -> Contestant:
         learner.learn(updates * per_update, log_interval=1_000_000)
         return (4 + updates) * per_update
 
-    kind = "processes" if processes else "one process"
-    return Contestant("Stable-Baselines3", f"{actors} actors, {kind}, {threads} torch thread(s)", train)
+    return Contestant("Stable-Baselines3", f"{actors} actors, torch threads: {threads}", train)
 
 
 def ours(preset: str) -> Contestant:
@@ -141,7 +139,7 @@ def check_same_network() -> None:
     """Compare the number of parameters: the comparison is about learners, not about networks."""
     network = new_network(envs.make("mars-rover"), jax.random.key(0))
     here = sum(leaf.size for leaf in jax.tree.leaves(network))
-    there = sum(parameter.numel() for parameter in make_learner(1, processes=False).policy.parameters())
+    there = sum(parameter.numel() for parameter in make_learner(1).policy.parameters())
     if here != there:
         raise SystemExit(f"the networks differ: {here} parameters in rcpo, {there} in Stable-Baselines3")
 
@@ -157,25 +155,22 @@ def report(turns: list[dict[str, str | float]]) -> None:
     best = max((key for key in rates if key[0] != "rcpo"), key=lambda key: median(rates[key]))
     first = rates["rcpo", PRESETS[0]]
     each = [mine / theirs for mine, theirs in zip(first, rates[best], strict=True)]
-    print(f"\nrcpo {PRESETS[0]} / Stable-Baselines3 at its best ({best[1]}): "
-          f"{median(first) / median(rates[best]):.1f} (single repeats: {min(each):.1f} to {max(each):.1f})")  # fmt: skip
+    ratio = median(first) / median(rates[best])
+    print(f"\nrcpo {PRESETS[0]} / Stable-Baselines3 at its best ({best[1]}): {ratio:.1f}")
+    print(f"in single repeats: {min(each):.1f} to {max(each):.1f}")
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--actors", type=int, nargs="+", default=[16, 64, 256], help="of Stable-Baselines3")
     parser.add_argument("--threads", type=int, nargs="+", default=[1, 2], help="of torch")
-    parser.add_argument(
-        "--processes", action="store_true", help="also with each actor in a process of its own (slower)"
-    )
     parser.add_argument("--seconds", type=float, default=3.0, help="of each measurement")
     parser.add_argument("--repeats", type=int, default=5, help="of all measurements, in turns")
     parser.add_argument("--json", type=Path, help="write every measurement to this file, one JSON object a line")
     arguments = parser.parse_args()
     check_same_network()
     contestants = [ours(preset) for preset in PRESETS]
-    for processes in (False, True) if arguments.processes else (False,):
-        contestants += [sb3(actors, n, processes) for actors in arguments.actors for n in arguments.threads]
+    contestants += [sb3(actors, threads) for actors in arguments.actors for threads in arguments.threads]
     for contestant in contestants:
         contestant.train(0.1)
     machine = {

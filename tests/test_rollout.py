@@ -4,6 +4,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
+import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -26,8 +27,8 @@ EXPLORED = 1000
 class Walk(JaxEnvironment):
     """Counts its steps, from 0, or from 1000 after an exploring start; ends at random. All it pays can be read off."""
 
-    max_steps: int
-    ending: float
+    max_steps: int = eqx.field(static=True)
+    ending: float = eqx.field(static=True)
 
     @property
     def spec(self) -> EnvSpec:
@@ -188,9 +189,9 @@ def test_a_walk_is_recorded_step_by_step(exploring: float) -> None:
 
 def test_a_finite_environment_is_recorded_step_by_step() -> None:
     """The fork: which way an episode ended is seen from the sum of its columns."""
-    environment = FiniteEnvironment.build(envs.tables("fork"), "fork", max_steps=5)
+    environment = FiniteEnvironment.build(envs.tables("fork"), "fork", max_steps=4)
     constraints = (parse("P(crash) <= 0.1"), parse("sum(goal) >= 0.5"))
-    first, _, rollout = rollouts(environment, constraints, jax.random.key(1), 16, 40, 0.0, actions=2)
+    first, _, rollout = rollouts(environment, constraints, jax.random.key(1), 48, 40, 0.0, actions=2)
     crashed = np.asarray(rollout.penalty[..., 0])
     position = {"t": 0, "n": 0}
 
@@ -207,7 +208,7 @@ def test_a_finite_environment_is_recorded_step_by_step() -> None:
         costs_of=costs_of,
         reward_of=lambda obs, action, after: -0.1,
         begun_at_start=lambda t, n: True,
-        max_steps=5,
+        max_steps=4,
     )
     # From the fork, a crash is possible on the bridge (state 1) only, the goal on the bridge and on the hill (state 4).
     obs, ended = np.asarray(rollout.obs), np.asarray(rollout.terminated)
@@ -321,7 +322,7 @@ def test_a_look_up_keeps_the_leading_axes() -> None:
     environment = envs.make("fork")
     rng = np.random.default_rng(0)
     logits, values = rng.normal(size=(5, 2)).astype(np.float32), rng.normal(size=5).astype(np.float32)
-    at = look(TabularActorCritic(jnp.asarray(logits), jnp.asarray(values)), environment)
+    at = look(TabularActorCritic(jnp.asarray(logits), jnp.asarray(values)), environment, 10**6)
     obs = rng.integers(0, 5, size=(3, 4))
     found = at(jnp.asarray(obs))
     np.testing.assert_array_equal(found[0], logits[obs])

@@ -14,8 +14,8 @@ if TYPE_CHECKING:
     from rcpo.config import EvaluationConfig, LearnerConfig, MultiplierConfig, TrainConfig
     from rcpo.constraints import Constraint, parse
     from rcpo.folder import load
+    from rcpo.run import Run, train
     from rcpo.schedules import Schedule
-    from rcpo.train import Run, train
     from rcpo.truth import solve
 
 __version__ = "0.1.0"
@@ -41,13 +41,13 @@ _HOME = {
     "EvaluationConfig": "config",
     "LearnerConfig": "config",
     "MultiplierConfig": "config",
-    "Run": "train",
+    "Run": "run",
     "Schedule": "schedules",
     "TrainConfig": "config",
     "load": "folder",
     "parse": "constraints",
     "solve": "truth",
-    "train": "train",
+    "train": "run",
 }
 
 

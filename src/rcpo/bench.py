@@ -18,7 +18,7 @@ from rcpo.envs.base import JaxEnvironment
 from rcpo.errors import UsageError
 from rcpo.learn import Plan, begin, experience, iterate, learn
 from rcpo.rollout import collect, look
-from rcpo.train import make_plan
+from rcpo.run import make_plan
 from rcpo.types import Metrics, Rollout, TrainState, Worker
 
 ITERATIONS: Final = 32
@@ -93,7 +93,7 @@ def learner(
 
     def once(state: TrainState, _: None) -> tuple[TrainState, Metrics]:
         key, act_key = jax.random.split(state.key)
-        at = look(state.agent.network, environment)
+        at = look(state.agent.network, environment, plan.steps_per_iteration(environment))
         keys = jax.random.split(act_key, plan.config.learner.rollout_steps)
         _, action = jax.lax.scan(lambda _, now: (None, draw(at, *now)), None, (keys, rollout.obs))
         acted = eqx.tree_at(lambda rollout: rollout.action, rollout, action)

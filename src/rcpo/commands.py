@@ -4,22 +4,22 @@ import json
 import sys
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeVar, final
+from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeVar, final, get_args
 
 import tyro
 from tyro.conf import Positional, UseAppendAction, arg
 
 from rcpo import envs as environments
 from rcpo import presets
-from rcpo.config import TrainConfig
+from rcpo.config import Method, TrainConfig
 from rcpo.constraints import parse
 from rcpo.envs.settings import MarsRoverSettings
 from rcpo.errors import UsageError
 
 if TYPE_CHECKING:
-    from rcpo.evaluate import Evaluation
+    from rcpo.evaluation import Evaluation
     from rcpo.loggers import Logger
-    from rcpo.train import Run
+    from rcpo.run import Run
 
 Command = TypeVar("Command")
 Constraints = Annotated[UseAppendAction[tuple[str, ...]], arg(metavar='"P(crash) <= 0.01"')]
@@ -68,7 +68,7 @@ def train(words: list[str]) -> int:
     constraints = [parse(text) for text in config.constraints]
 
     from rcpo import folder as folders
-    from rcpo.train import train as run_training
+    from rcpo.run import train as run_training
 
     folder = command.out or folders.free_folder(f"{name}-{config.method}-seed{config.seed}")
     folders.claim(folder, command.overwrite)
@@ -92,14 +92,19 @@ def _train_defaults(words: list[str]) -> Train | None:
         if name is None:
             return None
     environments.check_name(name)
-    chosen = None
-    for i, word in enumerate(words):
-        if word == "--preset" and i + 1 < len(words):
-            chosen = words[i + 1]
-        elif word.startswith("--preset="):
-            chosen = word.partition("=")[2]
-    config = presets.preset(chosen, name)
-    return Train(environment=name, preset=chosen, config=config)
+    chosen, method = _option(words, "--preset"), _option(words, "--method")
+    known = next((known for known in get_args(Method) if known == method), None)
+    return Train(environment=name, preset=chosen, config=presets.preset(chosen, name, known))
+
+
+def _option(words: list[str], name: str) -> str | None:
+    """What stands behind an option, before the options are read."""
+    for word, following in zip(words, [*words[1:], None], strict=True):
+        if word == name:
+            return following
+        if word.startswith(f"{name}="):
+            return word.partition("=")[2]
+    return None
 
 
 def _progress(constraints: list[Any], steps: float, to_error: bool) -> "Logger":

@@ -19,14 +19,14 @@ from rcpo.config import TrainConfig
 from rcpo.constraints import parse_all
 from rcpo.envs.base import JaxEnvironment
 from rcpo.errors import UsageError
-from rcpo.evaluate import Estimate, Evaluation
+from rcpo.evaluation import Estimate, Evaluation
 from rcpo.handover import Handover
 from rcpo.intervals import Interval
 from rcpo.learn import new_network
 from rcpo.policy import Policy
 
 if TYPE_CHECKING:
-    from rcpo.train import Run
+    from rcpo.run import Run
 
 CONFIG, METRICS, POLICY, VERDICT = "config.json", "metrics.jsonl", "policy.safetensors", "verdict.json"
 PACKAGES = ("jax", "equinox", "optax", "numpy", "scipy", "gymnasium")
@@ -125,7 +125,7 @@ def finite(value: float) -> float | None:
 
 def load(folder: str | Path) -> "Run":
     """Read a finished run back."""
-    from rcpo.train import Run
+    from rcpo.run import Run
 
     folder = Path(folder)
     if not (folder / CONFIG).is_file():

@@ -19,7 +19,7 @@ from scipy.special import ndtri
 from rcpo.config import EvaluationConfig
 from rcpo.constraints import Constraint
 from rcpo.envs.base import JaxEnvironment
-from rcpo.evaluate import Evaluation, Sample, sample, summarise
+from rcpo.evaluation import Evaluation, Sample, sample, summarise
 from rcpo.policy import Policy, mix, single
 
 MARGINS = (1.0, 2.0, 4.0, 8.0)

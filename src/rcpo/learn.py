@@ -75,7 +75,7 @@ def experience(plan: Plan, environment: JaxEnvironment, state: TrainState) -> tu
     learner = plan.config.learner
     key, start_key, rollout_key = jax.random.split(state.key, 3)
     exploring = learner.exploring.at(state.iteration, plan.iterations)
-    at = look(state.agent.network, environment)
+    at = look(state.agent.network, environment, plan.steps_per_iteration(environment))
     worker, steps = state.worker, learner.rollout_steps
     if plan.whole_episodes:
         worker = start(environment, plan.constraints, start_key, learner.environments, exploring)

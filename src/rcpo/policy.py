@@ -58,7 +58,7 @@ def logits_of(environment: JaxEnvironment, policy: Policy) -> Callable[[Array, A
         return lambda obs, component: tables[component, obs]
 
     def evaluate(obs: Array, component: Array) -> Array:
-        every = jax.vmap(lambda network: look(network, environment)(obs)[0])(policy.networks)
+        every = jax.vmap(lambda network: look(network, environment, len(obs))(obs)[0])(policy.networks)
         return every[component, jnp.arange(len(component))]
 
     return evaluate

@@ -1,9 +1,9 @@
 """Named settings. A preset is a `TrainConfig`; every field can be changed from the command line."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final, final
 
-from rcpo.config import EvaluationConfig, LearnerConfig, MultiplierConfig, TrainConfig
+from rcpo.config import EvaluationConfig, LearnerConfig, Method, MultiplierConfig, TrainConfig
 from rcpo.errors import UsageError, nearest
 from rcpo.schedules import Schedule
 
@@ -22,32 +22,39 @@ def _power(initial: float, exponent: float) -> Schedule:
     return Schedule(initial, "power", exponent=exponent, offset=1000.0)
 
 
+_ROVER: Final = TrainConfig(
+    steps=4e7,
+    learner=LearnerConfig(
+        environments=1024,
+        rollout_steps=16,
+        actor_step_size=Schedule(1e-3, "linear", final=1e-4),
+        # Routes differ by a few hundredths in value: a critic that errs by more never tells them apart.
+        critic_step_size=Schedule(4e-3, "linear", final=4e-4),
+        value_coefficient=2.0,
+        # Much entropy for most of the run: with little, the first safe route found is the last.
+        entropy=Schedule(0.1, "linear", final=0.005, over=0.8),
+        # The multiplier is worth a path of 50 steps, so the far end of it has to count.
+        discount=0.998,
+        gae_decay=0.95,
+        normalise_advantage=True,
+        # Exploring starts stay: they keep the values of places off the present route right.
+        exploring=Schedule(0.8, "linear", final=0.5),
+    ),
+    multipliers=MultiplierConfig(
+        rule="pi", initial=0.6, maximum=100.0, step_size=Schedule(0.007), proportional=0.5, relative=True
+    ),
+)
+
 PRESETS: Final[dict[str, Preset]] = {
     "mars-rover": Preset(
         "mars-rover",
         "the best settings known here: many environments, a sharp critic, a PI multiplier, everything annealed",
-        TrainConfig(
-            steps=4e7,
-            learner=LearnerConfig(
-                environments=1024,
-                rollout_steps=16,
-                actor_step_size=Schedule(1e-3, "linear", final=1e-4),
-                # Routes differ by a few hundredths in value: a critic that errs by more never tells them apart.
-                critic_step_size=Schedule(4e-3, "linear", final=4e-4),
-                value_coefficient=2.0,
-                # Much entropy for most of the run: with little, the first safe route found is the last.
-                entropy=Schedule(0.1, "linear", final=0.005, over=0.8),
-                # The multiplier is worth a path of 50 steps, so the far end of it has to count.
-                discount=0.998,
-                gae_decay=0.95,
-                normalise_advantage=True,
-                # Exploring starts stay: they keep the values of places off the present route right.
-                exploring=Schedule(0.8, "linear", final=0.5),
-            ),
-            multipliers=MultiplierConfig(
-                rule="pi", initial=0.6, maximum=100.0, step_size=Schedule(0.007), proportional=0.5, relative=True
-            ),
-        ),
+        _ROVER,
+    ),
+    "mars-rover-primal-dual": Preset(
+        "mars-rover",
+        "the same for the baseline, which plays whole episodes and so needs fewer of them at a time",
+        replace(_ROVER, method="primal-dual", learner=replace(_ROVER.learner, environments=64)),
     ),
     "mars-rover-paper": Preset(
         "mars-rover",
@@ -99,15 +106,17 @@ PRESETS: Final[dict[str, Preset]] = {
 }
 
 
-def preset(name: str | None, environment: str) -> TrainConfig:
-    """The settings of a preset; without a name, the environment's own."""
+def preset(name: str | None, environment: str, method: Method | None = None) -> TrainConfig:
+    """The settings of a preset; without a name, the environment's own for the method."""
+    fitting = {key: entry.config for key, entry in PRESETS.items() if entry.environment == environment}
     if name is None:
-        name = next((key for key, entry in PRESETS.items() if entry.environment == environment), None)
-        return PRESETS[name].config if name else TrainConfig(constraints=())
-    if name not in PRESETS:
+        own = [config for config in fitting.values() if config.method == (method or "rcpo")] or list(fitting.values())
+        chosen = own[0] if own else TrainConfig(constraints=())
+    elif name not in PRESETS:
         raise UsageError(f"unknown preset {name!r}{nearest(name, PRESETS)}")
-    if PRESETS[name].environment != environment:
-        fitting = [key for key, entry in PRESETS.items() if entry.environment == environment]
-        raise UsageError(f"the preset {name!r} is for {PRESETS[name].environment}, not for {environment}"
-                         f"{'; use ' + ' or '.join(fitting) if fitting else ''}")  # fmt: skip
-    return PRESETS[name].config
+    elif name not in fitting:
+        others = f"; use {' or '.join(fitting)}" if fitting else ""
+        raise UsageError(f"the preset {name!r} is for {PRESETS[name].environment}, not for {environment}{others}")
+    else:
+        chosen = fitting[name]
+    return replace(chosen, method=method) if method else chosen

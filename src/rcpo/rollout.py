@@ -15,21 +15,22 @@ Act = Callable[[PRNGKeyArray, Array], Int[Array, " N"]]
 Exploring = Float[Array, ""] | float
 
 
-def look(network: ActorCritic, environment: JaxEnvironment) -> Callable[[Array], tuple[Array, Array]]:
+def look(network: ActorCritic, environment: JaxEnvironment, uses: int) -> Callable[[Array], tuple[Array, Array]]:
     """Logits and values as a function of what `observe` gives, whatever its leading axes.
 
-    Where the environment lists its states the network is evaluated once per state and then looked up. The numbers are
-    the same, and so is the gradient: differentiating a look-up adds up, per state, what every step that saw it gives.
+    Where the environment lists its states, and no fewer than these `uses` are to come, the network is evaluated once
+    per state and then looked up. The numbers are the same, and so is the gradient: differentiating a look-up adds up,
+    per state, what every step that saw it gives.
     """
-    states = environment.states()
-    if states is not None:
+    states, shape = environment.states(), environment.spec.observation_shape
+    if states is not None and uses >= len(states):
         table = network(states)
         return lambda obs: jax.tree.map(lambda entry: entry[obs], table)
-    shape = environment.spec.observation_shape
 
     def evaluate(obs: Array) -> tuple[Array, Array]:
-        lead = obs.shape[: obs.ndim - len(shape)]
-        outputs = network(obs.reshape(-1, *shape))
+        seen = obs if states is None else states[obs]
+        lead = seen.shape[: seen.ndim - len(shape)]
+        outputs = network(seen.reshape(-1, *shape))
         return jax.tree.map(lambda entry: entry.reshape(*lead, *entry.shape[1:]), outputs)
 
     return evaluate

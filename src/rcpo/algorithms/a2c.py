@@ -102,7 +102,7 @@ def update(
     """Critic and actor, one gradient step on one rollout."""
 
     def forward(network: ActorCritic) -> tuple[tuple[Array, Array], Array]:
-        at = look(network, environment)
+        at = look(network, environment, rollout.reward.size)
         return at(rollout.obs), at(rollout.next_obs)[1]
 
     # One forward pass serves the estimate and the gradient; the next state's value is read off, not differentiated.

@@ -49,7 +49,9 @@ def update(
     if config.normalise_advantage:
         centred = centred / (jnp.sqrt(jnp.sum(weight * centred**2)) + 1e-8)
     entropy_weight = config.entropy.at(iteration, iterations)
-    logits, pull_back = jax.vjp(lambda network: look(network, environment)(rollout.obs)[0], agent.network)
+    logits, pull_back = jax.vjp(
+        lambda network: look(network, environment, rollout.reward.size)(rollout.obs)[0], agent.network
+    )
     slope, metrics = jax.grad(loss, has_aux=True)(
         logits, total, rollout.action, Estimate(centred, total), entropy_weight, 0.0, weight
     )

@@ -29,7 +29,7 @@ from rcpo.experiments.studies import (
 )
 from rcpo.experiments.theory import run_theory
 from rcpo.policy import action_probabilities
-from rcpo.train import Run, train
+from rcpo.run import Run, train
 
 __all__ = ["run_figure1", "run_figure2", "run_theory"]
 

@@ -12,7 +12,7 @@ from rcpo import envs, exact, presets
 from rcpo.config import TrainConfig
 from rcpo.constraints import parse_all
 from rcpo.envs.base import JaxEnvironment
-from rcpo.evaluate import exact_value
+from rcpo.evaluation import exact_value
 from rcpo.experiments.studies import (
     append_line,
     check_settings,
@@ -25,7 +25,7 @@ from rcpo.experiments.studies import (
 )
 from rcpo.learn import Plan, begin, iterate
 from rcpo.policy import single
-from rcpo.train import make_plan
+from rcpo.run import make_plan
 
 ENVIRONMENT: Final = "fork"
 QUANTITY: Final = "P(crash)"

@@ -16,8 +16,8 @@ from rcpo import folder as folders
 from rcpo.config import EvaluationConfig, TrainConfig
 from rcpo.constraints import Constraint, parse_all
 from rcpo.envs.base import JaxEnvironment
-from rcpo.errors import UsageError
-from rcpo.evaluate import Evaluation, evaluate_policy, exact_value, sample, summarise
+from rcpo.errors import UsageError, nearest
+from rcpo.evaluation import Evaluation, evaluate_policy, exact_value, sample, summarise
 from rcpo.handover import Candidate, Handover, hand_over, judge_candidate
 from rcpo.learn import Plan, begin, iterate
 from rcpo.loggers import JsonLines, Logger, Record
@@ -76,7 +76,10 @@ def train(
     name = environment if isinstance(environment, str) else environment.spec.name
     if isinstance(environment, str):
         envs.check_name(name)
-    config = replace(config or presets.preset(preset, name), **settings)
+    if strange := settings.keys() - TrainConfig.__dataclass_fields__.keys():
+        word = min(strange)
+        raise UsageError(f"unknown setting {word!r}{nearest(word, TrainConfig.__dataclass_fields__)}")
+    config = replace(config or presets.preset(preset, name, settings.get("method")), **settings)
     if constraints is not None:
         config = replace(config, constraints=tuple(str(constraint) for constraint in constraints))
     built = envs.make(name, config.env) if isinstance(environment, str) else environment
