@@ -1,7 +1,7 @@
 # All that is needed: make, and Python 3.11 or newer. `make train PYTHON=python3.13` picks another Python.
 PYTHON ?= python3
 # What `make train` trains: make train ARGS='mars-rover --constraint "P(crash) <= 0.1" --out runs/bolder'
-ARGS ?= mars-rover --constraint "P(crash) <= 0.01" --out runs/mars-rover
+ARGS ?= mars-rover --constraint "P(crash) <= 0.01"
 # Which tests `make test` runs: make test PYTEST_ARGS= runs the slow ones too.
 PYTEST_ARGS ?= -m "not slow"
 

@@ -57,7 +57,13 @@ def walk_reward(state: Any) -> Any:
 
 WALK_CONSTRAINTS = tuple(
     parse(text)
-    for text in ("P(third) <= 0.5", "sum(third) <= 1", "mean(turn) >= 0.2", "discounted(turn, 0.9) <= 2", "P(turn) >= 1")
+    for text in (
+        "P(third) <= 0.5",
+        "sum(third) <= 1",
+        "mean(turn) >= 0.2",
+        "discounted(turn, 0.9) <= 2",
+        "P(turn) >= 1",
+    )
 )
 
 

@@ -86,12 +86,11 @@ def train(words: list[str]) -> int:
 
 def _train_defaults(words: list[str]) -> Train | None:
     """The preset decides what every option's default is, so it is looked for before the options are read."""
-    name = next((word for word in words if not word.startswith("-")), None)
-    if name is None or "-h" in words or "--help" in words:
-        name = name if name in environments.NAMES else None
-        if name is None:
-            return None
-    environments.check_name(name)
+    name = next((word for word in words if word in environments.NAMES), None)
+    if name is None:
+        if words and not words[0].startswith("-"):
+            environments.check_name(words[0])
+        return None
     chosen, method = _option(words, "--preset"), _option(words, "--method")
     known = next((known for known in get_args(Method) if known == method), None)
     return Train(environment=name, preset=chosen, config=presets.preset(chosen, name, known))

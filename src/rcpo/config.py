@@ -104,9 +104,9 @@ class EvaluationConfig:
     """How often, spread evenly over the run, the policy is evaluated on fresh episodes."""
     episodes: int = 2048
     """Episodes of each such evaluation."""
-    shortlist_episodes: int = 20_000
+    shortlist_episodes: int = 40_000
     """Fresh episodes for each policy that looks good enough to be handed over."""
-    verdict_episodes: int = 50_000
+    verdict_episodes: int = 100_000
     """Fresh episodes on which the policy to hand over is verified."""
     looks: int = 4
     """How many policies may be put to that test; the 5 % of error are shared among them."""

@@ -124,7 +124,8 @@ def solve(cmdp: FiniteCMDP, bounds: Sequence[Bound], discount: float = 1.0) -> O
     rows = np.array([cmdp.columns[bound.column].ravel() for bound in bounds]).reshape(len(bounds), cmdp.reward.size)
     limits = np.array([bound.limit for bound in bounds], dtype=float)
     found = _maximise(program, cmdp.reward.ravel(), sign[:, None] * rows, sign * limits)
-    if found.status == 2:
+    # Limits far below the solver's tolerance make it give up instead of saying that they are infeasible.
+    if found.status == 2 or (found.status == 4 and _unreachable(program, bounds, rows)):
         return _no_optimum(cmdp, bounds, _why_infeasible(program, bounds, rows, discount))
     if found.status == 3:
         return _no_optimum(cmdp, bounds, "the reward has no upper limit: a loop pays a positive reward", np.inf)
@@ -419,6 +420,19 @@ def _policy(
     return np.where(visited[:, None], policy, 1.0 / policy.shape[1])
 
 
+def _reach(program: _Program, bound: Bound, row: Float[np.ndarray, " SA"]) -> float:
+    """The value nearest to the bound's safe side that any policy reaches."""
+    sign = -1.0 if bound.at_least else 1.0
+    found = _maximise(program, -sign * row, np.empty((0, row.size)), np.empty(0))
+    return float(sign * found.fun if found.status == 0 else -sign * np.inf)
+
+
+def _unreachable(program: _Program, bounds: Sequence[Bound], rows: Float[np.ndarray, "K SA"]) -> bool:
+    """Whether some bound cannot be met even alone."""
+    best = [_reach(program, bound, row) for bound, row in zip(bounds, rows, strict=True)]
+    return any(b < bound.limit if bound.at_least else b > bound.limit for b, bound in zip(best, bounds, strict=True))
+
+
 def _why_infeasible(
     program: _Program, bounds: Sequence[Bound], rows: Float[np.ndarray, "K SA"], discount: float
 ) -> str:
@@ -427,8 +441,7 @@ def _why_infeasible(
     unmet, met = [], []
     for bound, row in zip(bounds, rows, strict=True):
         sign = -1.0 if bound.at_least else 1.0
-        found = _maximise(program, -sign * row, np.empty((0, row.size)), np.empty(0))
-        best = sign * found.fun if found.status == 0 else -sign * np.inf
+        best = _reach(program, bound, row)
         # Rounded to the side that can be reached, so that the number works as a limit; but not away from 0.25 + 1e-16.
         context = Context(5, ROUND_FLOOR if bound.at_least else ROUND_CEILING)
         rounded = float(context.create_decimal(Decimal(max(0.0, best * (1.0 - sign * ROUNDING)))))

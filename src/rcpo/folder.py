@@ -96,24 +96,23 @@ def verdict_document(run: "Run") -> dict[str, Any]:
 def evaluation_document(evaluation: Evaluation) -> dict[str, Any]:
     """An evaluation for JSON: a number that does not exist (no success, infinite width) is null."""
 
-    def bounds(interval: Interval) -> dict[str, float | None]:
-        return {key: finite(value) for key, value in interval._asdict().items()}
+    def bounds(interval: Interval | None, name: str) -> dict[str, float | None] | None:
+        if interval is None:
+            return None
+        return {name: finite(interval.value), "low": finite(interval.low), "high": finite(interval.high)}
 
     return {
         "episodes": evaluation.episodes,
         "interval_confidence": evaluation.confidence,
-        "reward": bounds(evaluation.reward),
-        "episode_steps": bounds(evaluation.steps),
-        "success": evaluation.success and bounds(evaluation.success),
-        "steps_given_success": evaluation.steps_given_success and bounds(evaluation.steps_given_success),
+        "reward": bounds(evaluation.reward, "mean"),
+        "episode_steps": bounds(evaluation.steps, "mean"),
+        "success": bounds(evaluation.success, "value"),
+        "steps_given_success": bounds(evaluation.steps_given_success, "mean"),
         "truncated": evaluation.truncated,
         "constraints": [
-            {
-                "constraint": str(e.constraint),
-                **(bounds(e.interval) or {}),
-                "limit": e.constraint.limit,
-                "verdict": e.verdict,
-            }
+            {"constraint": str(e.constraint)}
+            | (bounds(e.interval, "value") or {})
+            | {"limit": e.constraint.limit, "verdict": e.verdict}
             for e in evaluation.constraints
         ],
     }
@@ -162,8 +161,8 @@ def load(folder: str | Path) -> "Run":
     return Run(name, environment, config, constraints, handed, records, verdict["steps"], verdict["seconds"], folder)
 
 
-def _interval(document: Mapping[str, float | None]) -> Interval:
-    value, low, high = (document[key] for key in ("value", "low", "high"))
+def _interval(document: Mapping[str, Any]) -> Interval:
+    value, low, high = (document[key] for key in ("mean" if "mean" in document else "value", "low", "high"))
     return Interval(
         math.nan if value is None else value, -math.inf if low is None else low, math.inf if high is None else high
     )

@@ -6,7 +6,7 @@ import time
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, TextIO, final
+from typing import IO, Any, final
 
 from rcpo.constraints import Constraint
 
@@ -49,7 +49,7 @@ class JsonLines(Logger):
 class Lines(Logger):
     """Plain lines, for pipes and files."""
 
-    def __init__(self, constraints: Sequence[Constraint], steps: float, stream: TextIO | None = None):
+    def __init__(self, constraints: Sequence[Constraint], steps: float, stream: IO[str] | None = None):
         self._constraints, self._steps, self._stream = constraints, steps, stream or sys.stdout
         self._started = time.monotonic()
 

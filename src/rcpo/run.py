@@ -109,7 +109,7 @@ def _train(
             logger.say(text)
 
     if config.broken_conditions:
-        say(f"note: not all of the paper's step-size conditions hold: {'; '.join(config.broken_conditions)}")
+        say("\n  ".join(["note: not all of the paper's step-size conditions hold:", *config.broken_conditions]))
     plan, chunk = make_plan(config, constraints, environment)
     state = begin(plan, environment)
     started = time.monotonic()
@@ -158,7 +158,7 @@ def make_record(plan: Plan, environment: JaxEnvironment, state: TrainState, metr
     count = len(host["episodes"])
     per_iteration = plan.steps_per_iteration(environment)
 
-    def per_episode(total: np.ndarray) -> float | None:
+    def per_episode(total: float) -> float | None:
         return float(total / episodes) if episodes else None
 
     record: Record = {

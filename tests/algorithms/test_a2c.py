@@ -23,6 +23,7 @@ from rcpo.rollout import collect, look, start
 from rcpo.schedules import Schedule
 from rcpo.types import Agent, Episodes, Rollout, Transition
 
+FORK = envs.make("fork")
 PLAIN = LearnerConfig(
     optimiser="sgd",
     gradient_clip=0.0,
@@ -97,7 +98,9 @@ def slow_advantage(config: LearnerConfig, rollout: Rollout, value: Any, next_val
             if seen.terminated[t, n] or seen.truncated[t, n]:
                 later = 0.0
             bootstrap = 0.0 if seen.terminated[t, n] else next_value[t, n]
-            later = reward[t, n] + config.discount * bootstrap - value[t, n] + config.discount * config.gae_decay * later
+            later = (
+                reward[t, n] + config.discount * bootstrap - value[t, n] + config.discount * config.gae_decay * later
+            )
             advantage[t, n] = later
     return advantage
 
@@ -120,6 +123,14 @@ def paper_network() -> ConvolutionalActorCritic:
     return eqx.tree_at(lambda n: n.actor[1].weight, network, 60.0 * network.actor[1].weight)
 
 
+@pytest.fixture(scope="module")
+def rolled(rover: MarsRover, paper_network: ConvolutionalActorCritic) -> Rollout:
+    """A real rollout, in which episodes end in both ways."""
+    rollout = play(rover, CONSTRAINTS, paper_network, jax.random.key(4), 8, 12)
+    assert rollout.terminated.any() and rollout.truncated.any()
+    return rollout
+
+
 CONSTRAINTS = (parse("P(crash) <= 0.1"), parse("sum(goal) >= 0.5"))
 MULTIPLIER = np.array([0.6, 0.3], np.float32)
 
@@ -128,23 +139,19 @@ def test_the_paper_network_sees_the_small_map(rover: MarsRover) -> None:
     assert rover.spec.observation_shape == (1, 17, 17)
 
 
-def test_not_listing_the_states_changes_nothing(rover: MarsRover, paper_network: Any) -> None:
+def test_not_listing_the_states_changes_nothing(rover: MarsRover, paper_network: Any, rolled: Rollout) -> None:
     """The same rollout, the same gradient, whether the network is looked up or evaluated at every step."""
-    by_state = play(rover, CONSTRAINTS, paper_network, jax.random.key(4), 8, 12)
     by_step = play(Pictures(rover), CONSTRAINTS, paper_network, jax.random.key(4), 8, 12)
     for name in ("action", "reward", "penalty", "terminated", "truncated", "episode"):
         for left, right in zip(
-            jax.tree.leaves(getattr(by_state, name)), jax.tree.leaves(getattr(by_step, name)), strict=True
+            jax.tree.leaves(getattr(rolled, name)), jax.tree.leaves(getattr(by_step, name)), strict=True
         ):
             np.testing.assert_array_equal(left, right)
     for name in ("obs", "next_obs"):
-        np.testing.assert_array_equal(rover.observations[getattr(by_state, name)], getattr(by_step, name))
-    assert by_state.terminated.any() and by_state.truncated.any()
-    left, left_metrics = gradient_of(PLAIN, rover, paper_network, by_state, MULTIPLIER)
+        np.testing.assert_array_equal(rover.observations[getattr(rolled, name)], getattr(by_step, name))
+    left, left_metrics = gradient_of(PLAIN, rover, paper_network, rolled, MULTIPLIER)
     right, right_metrics = gradient_of(PLAIN, Pictures(rover), paper_network, by_step, MULTIPLIER)
-    for (path, one), two in zip(
-        jax.tree_util.tree_flatten_with_path(left)[0], jax.tree.leaves(right), strict=True
-    ):
+    for (path, one), two in zip(jax.tree_util.tree_flatten_with_path(left)[0], jax.tree.leaves(right), strict=True):
         scale = float(jnp.abs(two).max())
         assert scale > 1e-4, f"{path} has a gradient"
         np.testing.assert_allclose(one, two, atol=2e-5 * scale, rtol=0)
@@ -152,9 +159,9 @@ def test_not_listing_the_states_changes_nothing(rover: MarsRover, paper_network:
         assert number == pytest.approx(float(right_metrics[name]), rel=1e-4)
 
 
-def test_the_gradient_is_that_of_the_loss_step_by_step(rover: MarsRover, paper_network: Any) -> None:
+def test_the_gradient_is_that_of_the_loss_step_by_step(rover: MarsRover, paper_network: Any, rolled: Rollout) -> None:
     """One picture at a time through the network, one term of the loss at a time."""
-    rollout = play(rover, CONSTRAINTS, paper_network, jax.random.key(4), 8, 12)
+    rollout = rolled
     pictures = jnp.asarray(rover.observations)
     values = np.asarray(jax.jit(lambda network: network(pictures)[1])(paper_network))
     obs, next_obs = np.asarray(rollout.obs), np.asarray(rollout.next_obs)
@@ -251,7 +258,7 @@ def table_gradient(
 def test_the_gradient_of_a_table_by_hand(changes: dict[str, Any]) -> None:
     config = replace(PLAIN, **changes)
     network, rollout = random_table(1), random_rollout(2)
-    found, metrics = gradient_of(config, envs.make("fork"), network, rollout, MULTIPLIER)
+    found, metrics = gradient_of(config, FORK, network, rollout, MULTIPLIER)
     # `gradient_of` stands at iteration 3 of 10.
     slopes, value_slopes = table_gradient(config, network, rollout, MULTIPLIER, float(config.entropy.at(3, 10)))
     np.testing.assert_allclose(found.logits, slopes, rtol=1e-4, atol=1e-6)
@@ -362,7 +369,7 @@ def test_who_moves_with_which_step_size(paper_network: Any) -> None:
 def test_a_whole_update_of_the_papers_learner() -> None:
     """Rollout to new parameters, twice, with the paper's settings: nothing here but numpy."""
     config = LearnerConfig(actor_step_size=Schedule(1e-2), critic_step_size=Schedule(5e-3))
-    environment, network = envs.make("fork"), random_table(7)
+    network = random_table(7)
     agent = Agent(network, a2c.optimiser(config).init(network))
     update = jax.jit(a2c.update, static_argnums=(0, 6))
     gradients: list[dict[str, np.ndarray]] = []
@@ -371,7 +378,7 @@ def test_a_whole_update_of_the_papers_learner() -> None:
         rollout = random_rollout(20 + k)
         slopes = table_gradient(config, agent.network, rollout, MULTIPLIER, 0.01)
         gradients.append(dict(zip(("logits", "values"), slopes, strict=True)))
-        agent, _ = update(config, environment, agent, rollout, jnp.asarray(MULTIPLIER), jnp.array(k), 10)
+        agent, _ = update(config, FORK, agent, rollout, jnp.asarray(MULTIPLIER), jnp.array(k), 10)
         expected = reference_step(config, first, gradients, iterations=10)
         np.testing.assert_allclose(agent.network.logits, expected["logits"], rtol=1e-4, atol=1e-5)
         np.testing.assert_allclose(agent.network.values, expected["values"], rtol=1e-4, atol=1e-5)

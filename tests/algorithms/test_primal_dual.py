@@ -22,6 +22,7 @@ from rcpo.types import Agent, Rollout
 
 CONSTRAINTS = (parse("P(crash) <= 0.05"), parse("sum(goal) >= 0.9"))
 MULTIPLIER = np.array([0.8, 0.3], np.float32)
+FORK = envs.make("fork")
 SIGN = jnp.array([constraint.sign for constraint in CONSTRAINTS])
 
 
@@ -34,7 +35,7 @@ def table(seed: int) -> TabularActorCritic:
 def play(
     environment: JaxEnvironment, constraints: tuple[Constraint, ...], network: Any, key: Array, batch: int, steps: int
 ) -> Rollout:
-    at = look(network, environment)
+    at = look(network, environment, 10**6)
     start_key, key = jax.random.split(key)
     worker = start(environment, constraints, start_key, batch, 0.0)
 
@@ -47,8 +48,7 @@ def play(
 @pytest.mark.parametrize("discount", [0.0, 0.9, 1.0])
 def test_the_return_of_every_step_by_a_loop(discount: float) -> None:
     """Discounted reward to go, less what the whole first episode is worth; a lower bound's worth counts the other way."""
-    environment = envs.make("fork")
-    rollout = play(environment, CONSTRAINTS, table(0), jax.random.key(1), 32, 15)
+    rollout = play(FORK, CONSTRAINTS, table(0), jax.random.key(1), 32, 15)
     config = LearnerConfig(discount=discount)
     found = np.asarray(primal_dual.lagrangian_return(config, rollout, jnp.asarray(MULTIPLIER), SIGN))
     ended = np.asarray(rollout.terminated | rollout.truncated)
@@ -114,9 +114,9 @@ def test_in_expectation_it_is_the_gradient_of_the_lagrangian() -> None:
 
 
 def test_normalised_it_points_the_same_way() -> None:
-    environment, network = envs.make("fork"), table(2)
+    network = table(2)
     plain, scaled = (
-        gradients(LearnerConfig(discount=1.0, entropy=Schedule(0.0), normalise_advantage=flag), environment, network, 100, 3)
+        gradients(LearnerConfig(discount=1.0, entropy=Schedule(0.0), normalise_advantage=flag), FORK, network, 100, 3)
         for flag in (False, True)
     )
     for one, two in zip(plain, scaled, strict=True):
@@ -126,13 +126,15 @@ def test_normalised_it_points_the_same_way() -> None:
 
 
 def test_the_critic_is_left_alone_and_the_actor_moves() -> None:
-    environment, network = envs.make("fork"), table(3)
+    network = table(3)
     network = TabularActorCritic(network.logits, jnp.arange(5.0))
-    config = LearnerConfig(optimiser="sgd", gradient_clip=0.0, actor_step_size=Schedule(1.0), critic_step_size=Schedule(9.0))
-    rollout = play(environment, CONSTRAINTS, network, jax.random.key(1), 64, 100)
+    config = LearnerConfig(
+        optimiser="sgd", gradient_clip=0.0, actor_step_size=Schedule(1.0), critic_step_size=Schedule(9.0)
+    )
+    rollout = play(FORK, CONSTRAINTS, network, jax.random.key(1), 64, 100)
     agent, metrics = primal_dual.update(
-        config, environment, Agent(network, None), rollout, jnp.asarray(MULTIPLIER), SIGN, jnp.array(0), 10
+        config, FORK, Agent(network, None), rollout, jnp.asarray(MULTIPLIER), SIGN, jnp.array(0), 10
     )
     np.testing.assert_array_equal(agent.network.values, network.values)
-    assert np.abs(np.asarray(agent.network.logits - network.logits)).max() > 0.01
+    assert np.abs(np.asarray(agent.network.logits - network.logits)).max() > 1e-3
     assert all(np.isfinite(number) for number in metrics.values())

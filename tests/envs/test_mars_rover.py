@@ -37,7 +37,9 @@ def pairs(environment: MarsRover) -> tuple[np.ndarray, np.ndarray]:
 
 
 step_of = jax.jit(lambda environment, *arguments: environment.step(*arguments))
-reset_of = jax.jit(lambda environment, key, batch, exploring: environment.reset(key, batch, exploring), static_argnums=2)
+reset_of = jax.jit(
+    lambda environment, key, batch, exploring: environment.reset(key, batch, exploring), static_argnums=2
+)
 
 
 def step(environment: MarsRover, states: np.ndarray, actions: np.ndarray, seed: int = 0) -> dict[str, np.ndarray]:
@@ -81,7 +83,9 @@ def test_moves_are_as_frequent_as_the_tables_say(slip: float, write_map: WriteMa
     statistic, freedom = 0.0, 0
     for i, (state, action) in enumerate(zip(states, actions, strict=True)):
         row = tables.transitions[[state * 4 + action]].toarray()[0]
-        expected = draws * np.append(row, [tables.outcomes["crash"][state, action], tables.outcomes["goal"][state, action]])
+        expected = draws * np.append(
+            row, [tables.outcomes["crash"][state, action], tables.outcomes["goal"][state, action]]
+        )
         went = np.bincount(after[i][~ended[i]], minlength=len(row))
         observed = np.append(went, [crash[i].sum(), goal[i].sum()])
         assert expected.sum() == pytest.approx(draws)

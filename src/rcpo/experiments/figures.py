@@ -116,11 +116,11 @@ def maps_figure(panels: Sequence[MapPanel]) -> Figure:
         axes.set_title(panel.title, fontweight="bold")
         axes.set_xlabel(panel.caption)
     bar = figure.colorbar(heat, ax=list(subplots), shrink=0.75, pad=0.02, aspect=30)
-    bar.set_ticks([0.0, 0.01, 0.1, 0.25, 0.5, 1.0], labels=["0", "0.01", "0.1", "0.25", "0.5", "1"])
+    bar.set_ticks([0.0, 0.01, 0.1, 0.25, 0.5, 1.0], labels=["0", "0.01", "0.1", "0.25", "0.5", "1+"])
     bar.set_label("expected visits per episode")
     bar.outline.set_visible(False)
     handles = map_legend(any(len(panel.paths) > 1 for panel in panels))
-    figure.legend(handles=handles, loc="outside lower center", ncols=len(handles))
+    figure.legend(handles=handles, loc="outside lower center", ncols=len(handles) if len(panels) > 1 else 3)
     return figure
 
 
@@ -250,7 +250,8 @@ def curves_figure(records: Sequence[Record], constraints: Sequence[Constraint]) 
         colour = CURVE_COLOURS[look % len(CURVE_COLOURS)]
         subplots[-1].plot(steps, multiplier, color=colour, linewidth=2.2, label=constraint.quantity, gid="multiplier")
         subplots[-1].set_ylabel(f"multiplier {LAMBDA}")
-        subplots[-1].set_ylim(bottom=0.0)
+    if constraints:
+        subplots[-1].set_ylim(0.0, max(1.08 * subplots[-1].dataLim.y1, 1e-6))
     if len(constraints) > 1:
         subplots[-1].legend()
     subplots[-1].set_xlabel("environment steps")
@@ -272,20 +273,26 @@ def _estimated(records: Sequence[Record], key: str) -> Band:
 def theory(curves: Sequence[TheoryCurve], optimum: TheoryOptimum) -> Figure:
     """The multiplier and the policy's exact values on their way to the linear program's solution, one line a seed."""
     figure = Figure(figsize=(10.4, 3.9), layout="constrained")
+    many = f"RCPO, {len(curves)} seeds, a line each" if len(curves) > 1 else f"RCPO, seed {curves[0].seed}"
     panels = (
         ("multiplier", f"multiplier {LAMBDA}", optimum.multiplier),
         ("value", "exact P(crash)", optimum.value),
         ("reward", "exact reward per episode", optimum.reward),
     )
     for axes, (name, text, target) in zip(figure.subplots(1, 3), panels, strict=True):
-        for look, curve in enumerate(curves):
-            colour = CURVE_COLOURS[look % len(CURVE_COLOURS)]
-            axes.plot(curve.iterations, getattr(curve, name), color=colour, linewidth=1.6, alpha=0.85,
-                      gid=f"seed {curve.seed}", label=f"seed {curve.seed}")  # fmt: skip
+        for curve in curves:
+            axes.plot(curve.iterations, getattr(curve, name), color=CURVE_COLOURS[0], linewidth=1.3, alpha=0.55,
+                      gid=f"seed {curve.seed}", label="_" if curve is not curves[0] else many)  # fmt: skip
         axes.axhline(
-            target, color=INK, linestyle=DASHES, linewidth=1.5, gid="optimum", label="linear program", zorder=3
+            target,
+            color=INK,
+            linestyle=DASHES,
+            linewidth=1.5,
+            gid="optimum",
+            label="exact solution (linear program)",
+            zorder=3,
         )
         axes.set(xscale="log", xlabel="iteration", title=text)
     handles, labels = axes.get_legend_handles_labels()
-    figure.legend(handles, labels, loc="outside lower center", ncols=min(len(handles), 8))
+    figure.legend(handles, labels, loc="outside lower center", ncols=len(handles))
     return figure

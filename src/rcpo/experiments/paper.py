@@ -1,6 +1,6 @@
 """The paper's experiments on finite environments: train, keep the raw results, and have the figures drawn from them."""
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final
@@ -11,7 +11,7 @@ from safetensors.numpy import load_file, save
 
 from rcpo import envs, exact, presets
 from rcpo.checkpoint import write_atomically, write_json
-from rcpo.config import EvaluationConfig, TrainConfig
+from rcpo.config import EvaluationConfig, Method, TrainConfig
 from rcpo.envs.mars_rover import MarsRover
 from rcpo.envs.settings import MarsRoverSettings
 from rcpo.errors import UsageError
@@ -19,7 +19,6 @@ from rcpo.experiments.stats import interquartile_band
 from rcpo.experiments.studies import (
     append_line,
     check_settings,
-    named,
     numbers,
     provenance,
     read_lines,
@@ -30,13 +29,17 @@ from rcpo.experiments.studies import (
 from rcpo.experiments.theory import run_theory
 from rcpo.policy import action_probabilities
 from rcpo.run import Run, train
+from rcpo.truth import solve
 
 __all__ = ["run_figure1", "run_figure2", "run_theory"]
 
 Say = Callable[[str], None]
 Line = dict[str, Any]
+Groups = dict[float, dict[str, list[Line]]]
+"""The lines of each limit and method."""
 
 ROVER: Final = "mars-rover"
+ALPHAS: Final = (0.01, 0.5)
 QUANTITY: Final = "P(crash)"
 LABELS: Final = {"rcpo": "RCPO", "primal-dual": "primal-dual", "fixed": "fixed multiplier"}
 POINT_KEYS: Final = (f"{QUANTITY}/value", "steps", "success", "steps_given_success")
@@ -46,45 +49,53 @@ QUICK_STEPS: Final = 20_000
 
 def run_figure2(
     out: Path,
-    seeds: Iterable[int] = range(10),
-    alphas: Sequence[float] = (0.01, 0.5),
-    methods: Sequence[str] = ("rcpo", "primal-dual"),
-    preset: str = ROVER,
+    seeds: Sequence[int] = range(10),
+    alphas: Sequence[float] = ALPHAS,
+    methods: Sequence[Method] = ("rcpo", "primal-dual"),
+    preset: str | None = None,
     steps: float | None = None,
     quick: bool = False,
+    draw_only: bool = False,
     say: Say = print,
 ) -> list[Line]:
-    """Train what is missing of RCPO against the primal-dual baseline (the paper's Figure 2), draw it, sum it up."""
-    folder = out / named("figure2", quick)
-    wanted = [(alpha, method, seed) for seed in seeds for alpha in alphas for method in methods]
-    _train_missing(folder, wanted, preset, _config(preset, ROVER, steps, quick), quick, say)
-    rows = draw_figure2(folder)
+    """Train what is missing of RCPO against the primal-dual baseline (the paper's Figure 2), draw it, sum it up.
+
+    Without a preset each method has its own.
+    """
+    if not draw_only:
+        wanted = [(alpha, method, seed) for seed in seeds for alpha in alphas for method in methods]
+        _train_missing(out, wanted, preset, {method: _config(preset, method, steps, quick) for method in methods}, say)
+    rows = draw_figure2(out)
     say(summary_text(rows))
-    say(f"drawn: {folder / 'figure2.png'}")
+    say(f"drawn: {out / 'figure2.png'}")
     return rows
 
 
 def run_figure1(
     out: Path,
-    seed: int = 0,
-    alphas: Sequence[float] = (0.01, 0.5),
-    preset: str = ROVER,
+    seeds: Sequence[int] = (0,),
+    alphas: Sequence[float] = ALPHAS,
+    preset: str | None = None,
     steps: float | None = None,
     quick: bool = False,
+    draw_only: bool = False,
     say: Say = print,
 ) -> Path:
-    """Draw what RCPO learned under each limit (the paper's Figure 1): the runs are Figure 2's, trained if missing."""
-    study = out / named("figure2", quick)
-    _train_missing(study, [(alpha, "rcpo", seed) for alpha in alphas], preset,
-                   _config(preset, ROVER, steps, quick), quick, say)  # fmt: skip
-    picture = out / named("figure1", quick) / "figure1.png"
+    """Draw what RCPO learned under each limit with the first seed (the paper's Figure 1).
+
+    Its runs are Figure 2's, in the folder `figure2` beside `out`, and trained there if they are missing.
+    """
+    study, picture, seed = out.with_name("figure2"), out / "figure1.png", seeds[0]
+    if not draw_only:
+        wanted: list[tuple[float, Method, int]] = [(alpha, "rcpo", seed) for alpha in alphas]
+        _train_missing(study, wanted, preset, {"rcpo": _config(preset, "rcpo", steps, quick)}, say)
     draw_figure1(study, picture, alphas, seed)
     say(f"drawn: {picture}")
     return picture
 
 
-def _config(preset: str, environment: str, steps: float | None, quick: bool) -> TrainConfig:
-    config = presets.preset(preset, environment)
+def _config(preset: str | None, method: Method, steps: float | None, quick: bool) -> TrainConfig:
+    config = presets.preset(preset, ROVER, method)
     if quick:
         looks = EvaluationConfig(points=5, episodes=256, shortlist_episodes=256, verdict_episodes=256, looks=1)
         learner = replace(config.learner, environments=16, rollout_steps=8)
@@ -94,28 +105,30 @@ def _config(preset: str, environment: str, steps: float | None, quick: bool) -> 
 
 def _train_missing(
     folder: Path,
-    wanted: Sequence[tuple[float, str, int]],
-    preset: str,
-    config: TrainConfig,
-    quick: bool,
+    wanted: Sequence[tuple[float, Method, int]],
+    preset: str | None,
+    configs: dict[Method, TrainConfig],
     say: Say,
 ) -> None:
     """Train the runs that the study's file does not hold yet; each is kept as soon as it is done."""
     file = folder / "runs.jsonl"
     done = set()
     for line in read_lines(file):
-        check_settings(file, line, settings_of(config))
-        done.add((line["alpha"], line["method"], line["seed"]))
-    missing = [key for key in wanted if key not in done]
+        if line["method"] in configs:
+            check_settings(file, line, settings_of(configs[line["method"]]))
+        done.add((f"{line['alpha']:g}", line["method"], line["seed"]))
+    missing = [(f"{alpha:g}", method, seed) for alpha, method, seed in wanted]
+    missing = [key for key in missing if key not in done]
     say(f"{file}: {len(wanted) - len(missing)} of {len(wanted)} runs are there")
+    origin = provenance()
     for number, (alpha, method, seed) in enumerate(missing, 1):
-        constraint = f"{QUANTITY} <= {alpha:g}"
+        config, constraint = configs[method], f"{QUANTITY} <= {alpha}"
         run = train(ROVER, [constraint], config=config, method=method, seed=seed)
-        write_atomically(policy_file(folder, alpha, method, seed), save(policy_table(run)))
-        command = f'rcpo train {ROVER} --constraint "{constraint}" --method {method} --preset {preset} ' \
-                  f"--steps {config.steps:g} --seed {seed}"  # fmt: skip
-        line = {"alpha": alpha, "method": method, "seed": seed, "preset": preset, **run_line(run)}
-        append_line(file, line | {"command": "rcpo paper figure2 --quick" if quick else command} | provenance())
+        write_atomically(policy_file(folder, float(alpha), method, seed), save(policy_table(run)))
+        command = f'rcpo train {ROVER} --constraint "{constraint}" --method {method} --steps {config.steps:g} ' \
+                  f"--seed {seed}{f' --preset {preset}' if preset else ''}"  # fmt: skip
+        line = {"alpha": float(alpha), "method": method, "seed": seed, **run_line(run)}
+        append_line(file, line | {"preset": preset, "command": command} | origin)
         final = line["final"]
         say(f"{number} of {len(missing)}: {method}, {constraint}, seed {seed}: exact {QUANTITY} "
             f"{final[QUANTITY]:.4g}, {final['steps']:.4g} steps, "
@@ -181,19 +194,22 @@ def _rover(line: Line) -> MarsRover:
     return environment
 
 
-def _groups(lines: Sequence[Line]) -> dict[float, dict[str, list[Line]]]:
+def groups_of(lines: Sequence[Line]) -> Groups:
     """The lines of each limit and method, seeds in order."""
-    groups: dict[float, dict[str, list[Line]]] = {}
+    groups: Groups = {}
     known = list(LABELS)
     for line in sorted(lines, key=lambda line: (line["alpha"], known.index(line["method"]), line["seed"])):
         groups.setdefault(line["alpha"], {}).setdefault(line["method"], []).append(line)
     return groups
 
 
-def _optimum(line: Line) -> exact.Optimum:
-    return exact.solve(
-        _rover(line).cmdp(), [exact.Bound("crash", line["alpha"], name=f"{QUANTITY} <= {line['alpha']:g}")]
-    )
+def optima_of(groups: Groups) -> dict[float, exact.Optimum]:
+    """The best that any policy can do under each limit."""
+    optima = {}
+    for alpha, methods in groups.items():
+        settings = next(iter(methods.values()))[0]["settings"]["env"]
+        optima[alpha] = solve(ROVER, [f"{QUANTITY} <= {alpha:g}"], MarsRoverSettings(**settings))
+    return optima
 
 
 def draw_figure2(folder: Path) -> list[Line]:
@@ -202,8 +218,8 @@ def draw_figure2(folder: Path) -> list[Line]:
     from rcpo.experiments.style import ALPHA
 
     lines = read_study(folder)
-    groups = _groups(lines)
-    optima = {alpha: _optimum(next(iter(methods.values()))[0]) for alpha, methods in groups.items()}
+    groups = groups_of(lines)
+    optima = optima_of(groups)
     comparisons = []
     for alpha, methods in groups.items():
         curves = []
@@ -241,7 +257,7 @@ def draw_figure1(study: Path, picture: Path, alphas: Sequence[float], seed: int)
     figures.save(figures.figure1(panels), picture)
 
 
-def summary(groups: dict[float, dict[str, list[Line]]], optima: dict[float, exact.Optimum]) -> list[Line]:
+def summary(groups: Groups, optima: dict[float, exact.Optimum]) -> list[Line]:
     """For each limit and method, what the seeds' handed-over policies are worth exactly."""
     rows = []
     for alpha, methods in groups.items():

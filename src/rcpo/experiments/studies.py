@@ -34,12 +34,8 @@ def read_lines(path: Path) -> list[dict[str, Any]]:
     return lines
 
 
-def named(study: str, quick: bool) -> str:
-    """A quick study keeps away from the real one's results."""
-    return f"{study}-quick" if quick else study
-
-
 def read_study(folder: Path) -> list[dict[str, Any]]:
+    """The lines of a study that holds some."""
     lines = read_lines(folder / "runs.jsonl")
     if not lines:
         raise UsageError(f"{str(folder / 'runs.jsonl')!r} holds no runs; run the study first")

@@ -1,14 +1,14 @@
 """Theorem 2 at work on the fork: do multiplier and policy go where the linear program says?"""
 
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final
 
 import numpy as np
 
-from rcpo import envs, exact, presets
+from rcpo import envs, presets
 from rcpo.config import TrainConfig
 from rcpo.constraints import parse_all
 from rcpo.envs.base import JaxEnvironment
@@ -16,7 +16,6 @@ from rcpo.evaluation import exact_value
 from rcpo.experiments.studies import (
     append_line,
     check_settings,
-    named,
     numbers,
     provenance,
     read_lines,
@@ -26,6 +25,7 @@ from rcpo.experiments.studies import (
 from rcpo.learn import Plan, begin, iterate
 from rcpo.policy import single
 from rcpo.run import make_plan
+from rcpo.truth import solve
 
 ENVIRONMENT: Final = "fork"
 QUANTITY: Final = "P(crash)"
@@ -36,36 +36,41 @@ CHUNKS: Final = (512, 64, 8, 1)
 
 def run_theory(
     out: Path,
-    seeds: Iterable[int] = range(5),
+    seeds: Sequence[int] = range(5),
     steps: float | None = None,
     quick: bool = False,
+    draw_only: bool = False,
     say: Callable[[str], None] = print,
 ) -> Path:
     """Run the seeds that are missing, and draw them all against the linear program's solution."""
-    folder = out / named("theory", quick)
+    if not draw_only:
+        config = presets.preset("theory", ENVIRONMENT)
+        if quick or steps is not None:
+            config = replace(config, steps=float(QUICK_STEPS if steps is None else steps))
+        _train_missing(out, seeds, config, say)
+    draw_theory(out)
+    say(f"drawn: {out / 'theory.png'}")
+    return out / "theory.png"
+
+
+def _train_missing(folder: Path, seeds: Sequence[int], config: TrainConfig, say: Callable[[str], None]) -> None:
     file = folder / "runs.jsonl"
-    config = presets.preset("theory", ENVIRONMENT)
-    if quick or steps is not None:
-        config = replace(config, steps=float(QUICK_STEPS if steps is None else steps))
     done = set()
     for line in read_lines(file):
         check_settings(file, line, settings_of(config))
         done.add(line["seed"])
-    environment = envs.make(ENVIRONMENT)
-    for seed in seeds:
-        if seed in done:
-            continue
+    missing = [seed for seed in seeds if seed not in done]
+    say(f"{file}: {len(seeds) - len(missing)} of {len(seeds)} runs are there")
+    environment, origin = envs.make(ENVIRONMENT), provenance()
+    for seed in missing:
         started = time.monotonic()
         points = theory_points(environment, replace(config, seed=seed))
-        line = {"seed": seed, "preset": "theory", "constraint": config.constraints[0], "points": points,
+        line = {"seed": seed, "constraint": config.constraints[0], "points": points, "preset": "theory",
                 "seconds": time.monotonic() - started, "settings": settings_of(config)}  # fmt: skip
-        append_line(file, line | {"command": f"rcpo paper theory{' --quick' if quick else ''}"} | provenance())
+        append_line(file, line | {"command": "rcpo paper theory"} | origin)
         last = points[-1]
         say(f"theory, seed {seed}: after {last['iteration']} iterations multiplier {last['multiplier']:.4g}, "
             f"exact {QUANTITY} {last[QUANTITY]:.4g}, exact reward {last['reward']:.4g}")  # fmt: skip
-    draw_theory(folder)
-    say(f"drawn: {folder / 'theory.png'}")
-    return folder / "theory.png"
 
 
 def theory_points(environment: JaxEnvironment, config: TrainConfig, points: int = 80) -> list[dict[str, Any]]:
@@ -97,11 +102,7 @@ def draw_theory(folder: Path) -> None:
     from rcpo.experiments import figures
 
     lines = sorted(read_study(folder), key=lambda line: line["seed"])
-    environment = envs.make(ENVIRONMENT)
-    (constraint,) = parse_all([lines[0]["constraint"]], environment.spec.column_names)
-    cmdp = environment.cmdp()
-    assert cmdp is not None  # the fork is finite
-    best = exact.solve(cmdp, [exact.Bound(constraint.column, constraint.limit)])
+    best = solve(ENVIRONMENT, [lines[0]["constraint"]])
     columns = [numbers(lines, key) for key in ("iteration", "multiplier", "reward", QUANTITY)]
     curves = [figures.TheoryCurve(line["seed"], *rows) for line, *rows in zip(lines, *columns, strict=True)]
     figures.save(figures.theory(curves, figures.TheoryOptimum(best.multipliers[0], best.reward, best.values[0])),

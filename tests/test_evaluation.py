@@ -1,0 +1,211 @@
+"""Sampled episodes against the exact value of the policy that played them."""
+
+import math
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from scipy import stats
+from scipy.sparse import csr_array
+
+from rcpo import envs, evaluation, exact
+from rcpo.constraints import Constraint, parse
+from rcpo.envs.base import JaxEnvironment
+from rcpo.envs.finite import FiniteEnvironment
+from rcpo.evaluation import Sample, evaluate_policy, exact_value, mean_interval, sample, summarise
+from rcpo.exact import FiniteCMDP
+from rcpo.networks import TabularActorCritic
+from rcpo.policy import Policy, mix, single
+
+# One environment for all: each new one is compiled anew.
+FORK = envs.make("fork")
+CRASH = (parse("P(crash) <= 0.05"), parse("sum(goal) >= 0.9"))
+
+
+def table(seed: int) -> TabularActorCritic:
+    logits = np.random.default_rng(seed).normal(size=(5, 2)).astype(np.float32)
+    return TabularActorCritic(jnp.asarray(logits), jnp.zeros(5))
+
+
+def certain(*actions: int) -> TabularActorCritic:
+    """The policy that takes these actions, without doubt."""
+    return TabularActorCritic(60.0 * jnp.asarray(np.eye(2)[list(actions)], jnp.float32), jnp.zeros(5))
+
+
+SHORT_FORK = FiniteEnvironment.build(envs.tables("fork"), "fork", max_steps=4)
+"""Capped so that the detour just ends and a long walk on the bridge is cut."""
+
+
+def agrees(environment: JaxEnvironment, policy: Policy, drawn: Sample) -> None:
+    """Means of thousands of episodes, each within four and a half standard errors of the truth."""
+    truth = exact_value(environment, policy)
+    assert truth is not None
+    names = environment.spec.column_names
+    for numbers, expected in (
+        (drawn.reward, truth.reward),
+        (drawn.length, truth.steps),
+        (drawn.truncated, truth.truncated),
+        (drawn.columns[:, names.index("crash")], truth.values["crash"]),
+        (drawn.columns[:, names.index("goal")], truth.values["goal"]),
+        (drawn.value[:, 0], truth.outcomes["crash"]),
+        (drawn.value[:, 1], truth.outcomes["goal"]),
+    ):
+        error = numbers.std() / math.sqrt(len(numbers))
+        assert abs(numbers.mean() - expected) < 4.5 * error + 1e-6
+
+
+@pytest.mark.parametrize("environment", [FORK, SHORT_FORK], ids=["whole", "capped"])
+def test_samples_agree_with_the_truth(environment: JaxEnvironment) -> None:
+    policies = [
+        single(table(3), greedy=False),
+        single(table(3), greedy=True),
+        mix([single(table(4), False), single(table(5), True)], [0.3, 0.7]),
+    ]
+    for seed, policy in enumerate(policies):
+        agrees(environment, policy, sample(environment, CRASH, policy, 4096, jax.random.key(seed)))
+
+
+def test_the_truth_of_a_policy_is_that_of_its_parts() -> None:
+    """Written out with numpy for the capped fork: run with 1/4, else take the detour, which ends in the fourth step."""
+    policy = mix([single(certain(0, 0, 0, 0, 0), False), single(certain(1, 0, 0, 0, 0), True)], [1.0, 3.0])
+    truth = exact_value(SHORT_FORK, policy)
+    assert truth is not None
+    assert truth.values["crash"] == pytest.approx(0.25 * 0.3) and truth.steps == pytest.approx(0.25 * 2 + 0.75 * 4)
+    assert truth.reward == pytest.approx(-0.1 * truth.steps) and truth.truncated == pytest.approx(0.0)
+
+
+def test_one_component_for_a_whole_episode() -> None:
+    """Drawn once: an episode of the detour has 4 steps, a run has 2; redrawn at every step there would be others."""
+    policy = mix([single(certain(0, 0, 0, 0, 0), False), single(certain(1, 0, 0, 0, 0), False)], [0.4, 0.6])
+    drawn = sample(FORK, CRASH, policy, 3000, jax.random.key(0))
+    short, long = (drawn.length == 2).sum(), (drawn.length == 4).sum()
+    assert short + long == 3000
+    assert stats.binomtest(int(short), 3000, 0.4).pvalue > 0.001
+
+
+def test_a_component_without_weight_never_plays() -> None:
+    policy = mix([single(certain(0, 0, 0, 0, 0), False), single(certain(1, 0, 0, 0, 0), False)], [0.0, 1.0])
+    assert (sample(FORK, CRASH, policy, 500, jax.random.key(0)).length == 4).all()
+
+
+@pytest.mark.parametrize("episodes", [1, 7, 16, 17, 40])
+def test_exactly_so_many_episodes(episodes: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(evaluation, "PARALLEL", 16)
+    drawn = sample(SHORT_FORK, CRASH, single(table(3), False), episodes, jax.random.key(1))
+    assert drawn.value.shape == (episodes, 2) and drawn.columns.shape == (episodes, 2)
+    assert len(drawn.reward) == len(drawn.length) == len(drawn.truncated) == episodes
+    # Whole episodes, each of them: as many steps as its reward says, and an end of one kind.
+    np.testing.assert_allclose(drawn.reward, -0.1 * drawn.length, atol=1e-5)
+    np.testing.assert_array_equal(drawn.columns.sum(axis=1), ~drawn.truncated)
+
+
+def test_no_two_batches_are_alike(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(evaluation, "PARALLEL", 16)
+    drawn = sample(FORK, CRASH, single(table(3), False), 48, jax.random.key(1))
+    assert not np.array_equal(drawn.length[:16], drawn.length[16:32])
+    again = sample(FORK, CRASH, single(table(3), False), 48, jax.random.key(1))
+    np.testing.assert_array_equal(drawn.length, again.length)
+
+
+def test_every_functional_of_the_same_episodes() -> None:
+    """One state that wears by 0.5 and ends with 1/3: all values follow from an episode's length."""
+    tables = FiniteCMDP(
+        transitions=csr_array(np.array([[2 / 3], [2 / 3]])),
+        reward=np.full((1, 2), 1.0),
+        columns={"wear": np.array([[0.5, 0.5]]), "goal": np.full((1, 2), 1 / 3)},
+        initial=np.ones(1),
+        outcomes={"goal": np.full((1, 2), 1 / 3)},
+    )
+    environment = FiniteEnvironment.build(tables, max_steps=6)
+    texts = ("sum(wear) <= 1", "mean(wear) <= 1", "discounted(wear, 0.5) <= 1", "P(wear) <= 1", "P(goal) >= 0.5")
+    policy = single(TabularActorCritic(jnp.zeros((1, 2)), jnp.zeros(1)), False)
+    drawn = sample(environment, tuple(parse(text) for text in texts), policy, 2000, jax.random.key(0))
+    length = drawn.length
+    assert set(length) == {1, 2, 3, 4, 5, 6} and (length[drawn.truncated] == 6).all()
+    for k, expected in enumerate((0.5 * length, 0.5, 1 - 0.5**length, 1.0, ~drawn.truncated)):
+        np.testing.assert_allclose(drawn.value[:, k], np.broadcast_to(expected, 2000), rtol=1e-6)
+    counts = np.bincount(length)[1:]
+    expected_counts = 2000 * np.array([(2 / 3) ** t / 3 for t in range(5)] + [(2 / 3) ** 5])
+    assert stats.chisquare(counts, expected_counts).pvalue > 0.001
+
+
+def made_up(value: Any, columns: Any, length: Any) -> Sample:
+    count = len(length)
+    return Sample(
+        np.asarray(value, float).reshape(count, -1),
+        np.asarray(columns, float),
+        -0.1 * np.asarray(length, float),
+        np.asarray(length, int),
+        np.asarray(columns, float).sum(axis=1) == 0,
+    )
+
+
+def test_a_summary_of_made_up_episodes() -> None:
+    """Ten episodes: 2 crashes, 7 goals, 1 cut; the intervals are scipy's."""
+    columns = [[1, 0]] * 2 + [[0, 1]] * 7 + [[0, 0]]
+    length = [3, 5, 10, 12, 11, 10, 14, 9, 12, 20]
+    constraints = (parse("P(crash) <= 0.6"), parse("sum(goal) >= 0.99"), parse("P(goal) >= 0.9"))
+    value = [[crash, goal, goal] for crash, goal in columns]
+    found = summarise(FORK, constraints, made_up(value, columns, length), 0.9)
+    assert found.episodes == 10 and found.truncated == pytest.approx(0.1) and found.confidence == 0.9
+    crash, goal_sum, goal = found.constraints
+    exact_interval = stats.binomtest(2, 10).proportion_ci(0.9, "exact")
+    assert crash.interval == pytest.approx((0.2, exact_interval.low, exact_interval.high), rel=1e-6)
+    assert crash.verdict == "satisfied"
+    goals = np.array([entry[1] for entry in columns], float)
+    low, high = stats.t.interval(0.9, 9, loc=goals.mean(), scale=stats.sem(goals))
+    assert goal_sum.interval == pytest.approx((0.7, low, high)) and goal_sum.verdict == "violated"
+    assert goal.interval.value == pytest.approx(0.7) and goal.verdict == "undecided"
+    assert found.success is not None and found.success == goal.interval
+    assert found.steps.value == pytest.approx(np.mean(length))
+    assert found.reward.value == pytest.approx(-0.1 * np.mean(length))
+    assert found.steps_given_success is not None
+    assert found.steps_given_success.value == pytest.approx(np.mean(length[2:9]))
+    assert not found.satisfied
+
+
+def test_a_promise_is_kept_only_if_every_part_is() -> None:
+    columns, length = [[0, 1]] * 400, [4] * 200 + [5] * 200
+    keeps, breaks, unsure = parse("P(crash) <= 0.05"), parse("P(crash) >= 0.5"), parse("P(crash) <= 0.001")
+    verdicts: dict[tuple[Constraint, ...], bool] = {
+        (): True,
+        (keeps,): True,
+        (breaks,): False,
+        (unsure,): False,
+        (keeps, breaks): False,
+        (keeps, unsure): False,
+        (keeps, keeps): True,
+    }
+    for constraints, kept in verdicts.items():
+        drawn = made_up(np.zeros((400, len(constraints))), columns, length)
+        assert summarise(FORK, constraints, drawn, 0.95).satisfied == kept
+
+
+def test_nobody_reached_the_goal() -> None:
+    found = summarise(FORK, (), made_up(np.zeros((3, 0)), [[1, 0]] * 3, [2, 2, 3]), 0.95)
+    assert found.success is not None and found.success.value == 0.0
+    assert found.steps_given_success is not None and math.isnan(found.steps_given_success.value)
+    assert found.steps_given_success.low == -math.inf
+    assert math.isnan(mean_interval(np.zeros(0), 0.95).value)
+
+
+def test_a_run_of_evaluations_covers_the_truth() -> None:
+    """Of 60 evaluations with 90 % intervals of an exactly known policy, no fewer than 45 hold the truth."""
+    policy = single(table(3), False)
+    truth = exact_value(FORK, policy)
+    assert truth is not None
+    held = {"crash": 0, "reward": 0}
+    for seed in range(60):
+        found = evaluate_policy(FORK, CRASH[:1], policy, 200, seed, confidence=0.9)
+        crash = found.constraints[0].interval
+        held["crash"] += crash.low <= truth.values["crash"] <= crash.high
+        held["reward"] += found.reward.low <= truth.reward <= found.reward.high
+    assert min(held.values()) >= 45 and held["reward"] < 60
+
+
+def test_without_tables_there_is_no_truth(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert isinstance(exact_value(FORK, single(table(3), False)), exact.ExactValue)
+    monkeypatch.setattr(FiniteEnvironment, "cmdp", lambda self: None)
+    assert exact_value(FORK, single(table(3), False)) is None
