@@ -1,7 +1,10 @@
 """Set before any test imports the package: shapes are checked in every call, and JAX computes on the CPU."""
 
 import os
+from collections.abc import Iterator
 
+import jax
+import pytest
 from hypothesis import settings
 from jaxtyping import install_import_hook
 
@@ -12,3 +15,12 @@ install_import_hook("rcpo", "beartype.beartype(conf=beartype.BeartypeConf(is_pep
 # No deadline: the first example of a test also compiles. Derandomised: the same tests everywhere, every time.
 settings.register_profile("rcpo", deadline=None, derandomize=True)
 settings.load_profile("rcpo")
+
+
+@pytest.fixture
+def quick_compile() -> Iterator[None]:
+    """For tests that compile much and compute little: XLA leaves out most of its optimisations."""
+    before = jax.config.read("jax_disable_most_optimizations")
+    jax.config.update("jax_disable_most_optimizations", True)
+    yield
+    jax.config.update("jax_disable_most_optimizations", before)

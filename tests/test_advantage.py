@@ -11,6 +11,8 @@ from hypothesis import strategies as st
 
 from rcpo.advantage import generalised_advantage, monte_carlo_return, penalise
 
+pytestmark = pytest.mark.usefixtures("quick_compile")
+
 SEEDS = st.integers(0, 2**32 - 1)
 SHAPES = st.sampled_from([(9, 20), (1, 3)])
 DECAYS = st.sampled_from([(0.0, 0.5), (0.9, 0.0), (0.99, 0.95), (1.0, 1.0)])

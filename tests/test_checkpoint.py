@@ -20,6 +20,8 @@ from rcpo.policy import Policy, mix, single
 from rcpo.presets import PRESETS
 from rcpo.schedules import Schedule
 
+pytestmark = pytest.mark.usefixtures("quick_compile")
+
 
 def two_networks(seed: int) -> Policy:
     """Two of the paper's networks, filled with numbers."""

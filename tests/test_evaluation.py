@@ -19,6 +19,8 @@ from rcpo.exact import FiniteCMDP
 from rcpo.networks import TabularActorCritic
 from rcpo.policy import Policy, mix, single
 
+pytestmark = pytest.mark.usefixtures("quick_compile")
+
 # One environment for all: each new one is compiled anew.
 FORK = envs.make("fork")
 CRASH = (parse("P(crash) <= 0.05"), parse("sum(goal) >= 0.9"))
@@ -63,7 +65,7 @@ def test_samples_agree_with_the_truth(environment: JaxEnvironment) -> None:
         single(table(3), greedy=True),
         mix([single(table(4), False), single(table(5), True)], [0.3, 0.7]),
     ]
-    for seed, policy in enumerate(policies):
+    for seed, policy in enumerate(policies if environment is FORK else policies[2:]):
         agrees(environment, policy, sample(environment, CRASH, policy, 4096, jax.random.key(seed)))
 
 
@@ -79,18 +81,18 @@ def test_the_truth_of_a_policy_is_that_of_its_parts() -> None:
 def test_one_component_for_a_whole_episode() -> None:
     """Drawn once: an episode of the detour has 4 steps, a run has 2; redrawn at every step there would be others."""
     policy = mix([single(certain(0, 0, 0, 0, 0), False), single(certain(1, 0, 0, 0, 0), False)], [0.4, 0.6])
-    drawn = sample(FORK, CRASH, policy, 3000, jax.random.key(0))
+    drawn = sample(FORK, CRASH, policy, 4096, jax.random.key(0))
     short, long = (drawn.length == 2).sum(), (drawn.length == 4).sum()
-    assert short + long == 3000
-    assert stats.binomtest(int(short), 3000, 0.4).pvalue > 0.001
+    assert short + long == 4096
+    assert stats.binomtest(int(short), 4096, 0.4).pvalue > 0.001
 
 
 def test_a_component_without_weight_never_plays() -> None:
     policy = mix([single(certain(0, 0, 0, 0, 0), False), single(certain(1, 0, 0, 0, 0), False)], [0.0, 1.0])
-    assert (sample(FORK, CRASH, policy, 500, jax.random.key(0)).length == 4).all()
+    assert (sample(FORK, CRASH, policy, 4096, jax.random.key(0)).length == 4).all()
 
 
-@pytest.mark.parametrize("episodes", [1, 7, 16, 17, 40])
+@pytest.mark.parametrize("episodes", [5, 16, 40])
 def test_exactly_so_many_episodes(episodes: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(evaluation, "PARALLEL", 16)
     drawn = sample(SHORT_FORK, CRASH, single(table(3), False), episodes, jax.random.key(1))
@@ -103,9 +105,9 @@ def test_exactly_so_many_episodes(episodes: int, monkeypatch: pytest.MonkeyPatch
 
 def test_no_two_batches_are_alike(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(evaluation, "PARALLEL", 16)
-    drawn = sample(FORK, CRASH, single(table(3), False), 48, jax.random.key(1))
+    drawn = sample(SHORT_FORK, CRASH, single(table(3), False), 48, jax.random.key(1))
     assert not np.array_equal(drawn.length[:16], drawn.length[16:32])
-    again = sample(FORK, CRASH, single(table(3), False), 48, jax.random.key(1))
+    again = sample(SHORT_FORK, CRASH, single(table(3), False), 48, jax.random.key(1))
     np.testing.assert_array_equal(drawn.length, again.length)
 
 
@@ -198,7 +200,7 @@ def test_a_run_of_evaluations_covers_the_truth() -> None:
     assert truth is not None
     held = {"crash": 0, "reward": 0}
     for seed in range(60):
-        found = evaluate_policy(FORK, CRASH[:1], policy, 200, seed, confidence=0.9)
+        found = evaluate_policy(FORK, CRASH, policy, 4096, seed, confidence=0.9)
         crash = found.constraints[0].interval
         held["crash"] += crash.low <= truth.values["crash"] <= crash.high
         held["reward"] += found.reward.low <= truth.reward <= found.reward.high

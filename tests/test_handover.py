@@ -1,4 +1,4 @@
-"""Which policy is handed over: the linear program by brute force, and whole hand-overs on a fork that is known exactly."""
+"""Which policy is handed over: the linear program by brute force, and whole hand-overs on a fork known exactly."""
 
 from itertools import combinations
 from typing import Any
@@ -16,6 +16,8 @@ from rcpo.constraints import parse
 from rcpo.evaluation import exact_value
 from rcpo.handover import Candidate, best_mixture, closest, hand_over, margins
 from rcpo.networks import TabularActorCritic
+
+pytestmark = pytest.mark.usefixtures("quick_compile")
 
 # One environment for all: each new one is compiled anew.
 ENVIRONMENT = envs.make("fork")

@@ -14,6 +14,8 @@ from rcpo.multipliers import ascend, start
 from rcpo.schedules import Schedule
 from rcpo.types import MultiplierState
 
+pytestmark = pytest.mark.usefixtures("quick_compile")
+
 
 def run(
     config: MultiplierConfig,

@@ -8,6 +8,8 @@ from jaxtyping import Array
 
 from rcpo.networks import CONVOLUTIONS, ConvolutionalActorCritic, TabularActorCritic, is_critic
 
+pytestmark = pytest.mark.usefixtures("quick_compile")
+
 
 def filled(shape: tuple[int, ...] = (1, 30, 30), seed: int = 0) -> ConvolutionalActorCritic:
     """The paper's network with every parameter, biases too, drawn at random."""
@@ -50,9 +52,14 @@ def test_the_papers_layers() -> None:
 
 
 def test_the_first_policy_is_nearly_uniform() -> None:
-    network = jax.jit(lambda key: ConvolutionalActorCritic(key, (1, 17, 17), 4))(jax.random.key(0))
     pictures = jnp.asarray(np.random.default_rng(1).uniform(-1, 1, (20, 1, 17, 17)).astype(np.float32))
-    logits, value = network(pictures)
+
+    @jax.jit
+    def begin(key: Array) -> tuple[ConvolutionalActorCritic, tuple[Array, Array]]:
+        network = ConvolutionalActorCritic(key, (1, 17, 17), 4)
+        return network, network(pictures)
+
+    network, (logits, value) = begin(jax.random.key(0))
     np.testing.assert_allclose(jax.nn.softmax(logits), 0.25, atol=0.02)
     assert np.std(value) > 0.0
     # Orthogonal weights: columns of unit length times the gain, at right angles to each other.

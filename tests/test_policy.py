@@ -9,6 +9,8 @@ from rcpo import envs
 from rcpo.networks import TabularActorCritic
 from rcpo.policy import action_probabilities, logits_of, mix, single
 
+pytestmark = pytest.mark.usefixtures("quick_compile")
+
 FORK = envs.make("fork")
 
 

@@ -21,6 +21,8 @@ from rcpo.networks import TabularActorCritic
 from rcpo.rollout import advance, collect, first_episodes, look, measure, start
 from rcpo.types import Rollout, Transition, Worker
 
+pytestmark = pytest.mark.usefixtures("quick_compile")
+
 EXPLORED = 1000
 
 
@@ -113,7 +115,7 @@ def episode_value(constraint: Constraint, costs: list[float]) -> float:
 
 
 def step_penalty(constraint: Constraint, costs: list[float]) -> float:
-    """What the last of these costs is felt as: the first event of a probability, else the cost; a lower bound turned."""
+    """What the last of these costs is felt as: of a probability the first event only; a lower bound pays instead."""
     felt = costs[-1]
     if constraint.quantity.startswith("P("):
         felt = float(costs[-1] > 0 and not any(cost > 0 for cost in costs[:-1]))
@@ -280,8 +282,13 @@ def test_without_constraints_nothing_is_felt() -> None:
 
 def test_an_episode_that_ends_in_its_last_step_is_not_truncated() -> None:
     environment = Walk(max_steps=1, ending=0.5)
-    worker = start(environment, (), jax.random.key(0), 64, 0.0)
-    _, step, _, episodes = advance(environment, (), worker, jnp.zeros(64, jnp.int32), jax.random.key(1), 0.0)
+
+    @jax.jit
+    def once() -> Any:
+        worker = start(environment, (), jax.random.key(0), 64, 0.0)
+        return advance(environment, (), worker, jnp.zeros(64, jnp.int32), jax.random.key(1), 0.0)
+
+    _, step, _, episodes = once()
     assert step.terminated.any() and not step.terminated.all()
     np.testing.assert_array_equal(step.truncated, ~step.terminated)
     np.testing.assert_array_equal(episodes.counted, np.ones(64, bool))

@@ -110,7 +110,7 @@ def _progress(constraints: list[Any], steps: float, to_error: bool) -> "Logger":
     from rcpo.loggers import Lines, Live
 
     if to_error:
-        return Lines(constraints, steps, sys.stderr)
+        return Lines(constraints, steps, to_error=True)
     return Live(constraints, steps) if sys.stdout.isatty() else Lines(constraints, steps)
 
 

@@ -18,7 +18,7 @@ from rcpo.policy import Policy, action_probabilities, logits_of
 from rcpo.rollout import advance, start
 from rcpo.types import Episodes, Worker
 
-PARALLEL = 4096
+PARALLEL = 2048
 """Episodes that run side by side: enough to fill both cores, few enough to stay in their caches."""
 
 

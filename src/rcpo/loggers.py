@@ -6,7 +6,7 @@ import time
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from pathlib import Path
-from typing import IO, Any, final
+from typing import Any, final
 
 from rcpo.constraints import Constraint
 
@@ -47,17 +47,17 @@ class JsonLines(Logger):
 
 @final
 class Lines(Logger):
-    """Plain lines, for pipes and files."""
+    """Plain lines, for pipes and files; on standard error where standard output is taken by a document."""
 
-    def __init__(self, constraints: Sequence[Constraint], steps: float, stream: IO[str] | None = None):
-        self._constraints, self._steps, self._stream = constraints, steps, stream or sys.stdout
+    def __init__(self, constraints: Sequence[Constraint], steps: float, to_error: bool = False):
+        self._constraints, self._steps, self._to_error = constraints, steps, to_error
         self._started = time.monotonic()
 
     def record(self, record: Record) -> None:
-        print(progress_line(record, self._constraints, self._steps, self._started), file=self._stream, flush=True)
+        self.say(progress_line(record, self._constraints, self._steps, self._started))
 
     def say(self, text: str) -> None:
-        print(text, file=self._stream, flush=True)
+        print(text, file=sys.stderr if self._to_error else sys.stdout, flush=True)
 
 
 @final

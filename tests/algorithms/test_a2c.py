@@ -23,6 +23,8 @@ from rcpo.rollout import collect, look, start
 from rcpo.schedules import Schedule
 from rcpo.types import Agent, Episodes, Rollout, Transition
 
+pytestmark = pytest.mark.usefixtures("quick_compile")
+
 FORK = envs.make("fork")
 PLAIN = LearnerConfig(
     optimiser="sgd",
@@ -347,7 +349,7 @@ def test_one_update_of_rmsprop_by_hand() -> None:
 
 
 def test_who_moves_with_which_step_size(paper_network: Any) -> None:
-    """The critic's own layers with eta_3, the actor and the trunk that both share with eta_2; the box is the actor's."""
+    """The critic's own layers with eta_3, the rest with eta_2; the box is not for the critic."""
     config = LearnerConfig(
         optimiser="sgd",
         gradient_clip=0.0,
