@@ -1,9 +1,10 @@
 """The paper's Algorithm 1 as one compiled program: collect, learn, again."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import final
 
+import equinox as eqx
 import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Int, PRNGKeyArray
@@ -14,7 +15,7 @@ from rcpo.config import TrainConfig
 from rcpo.constraints import Constraint
 from rcpo.envs.base import JaxEnvironment
 from rcpo.networks import ActorCritic, ConvolutionalActorCritic, TabularActorCritic
-from rcpo.rollout import collect, look, measure, start
+from rcpo.rollout import collect, first_episodes, look, measure, start
 from rcpo.types import Agent, Metrics, Rollout, TrainState
 
 
@@ -26,6 +27,10 @@ class Plan:
     config: TrainConfig
     constraints: tuple[Constraint, ...]
     iterations: int
+
+    def for_any_seed(self) -> "Plan":
+        """The same plan without its seed, which only the beginning needs: one compiled program serves all seeds."""
+        return replace(self, config=replace(self.config, seed=0))
 
     @property
     def whole_episodes(self) -> bool:
@@ -85,6 +90,10 @@ def experience(plan: Plan, environment: JaxEnvironment, state: TrainState) -> tu
         return jax.random.categorical(key, at(obs)[0])
 
     worker, rollout = collect(environment, plan.constraints, act, worker, rollout_key, steps, exploring)
+    if plan.whole_episodes:
+        # Of the episodes that follow the first only the short ones end in time: they would bias what is measured.
+        counted = rollout.episode.counted & first_episodes(rollout)
+        rollout = eqx.tree_at(lambda rollout: rollout.episode.counted, rollout, counted)
     return TrainState(state.agent, state.multipliers, worker, key, state.iteration), rollout
 
 

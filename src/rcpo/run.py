@@ -118,7 +118,7 @@ def _train(
     evaluation_key = jax.random.fold_in(jax.random.key(config.seed), EVALUATION_STREAM)
     for _ in range(plan.iterations // chunk):
         begun = time.monotonic()
-        state, metrics = jax.block_until_ready(iterate(plan, environment, state, chunk))
+        state, metrics = jax.block_until_ready(iterate(plan.for_any_seed(), environment, state, chunk))
         record = make_record(plan, environment, state, metrics, time.monotonic() - begun)
         for greedy in (False, True):
             evaluation_key, key = jax.random.split(evaluation_key)

@@ -22,7 +22,7 @@ from rcpo.experiments.studies import (
     read_study,
     settings_of,
 )
-from rcpo.learn import Plan, begin, iterate
+from rcpo.learn import begin, iterate
 from rcpo.policy import single
 from rcpo.run import make_plan
 from rcpo.truth import solve
@@ -78,8 +78,7 @@ def theory_points(environment: JaxEnvironment, config: TrainConfig, points: int 
     constraints = parse_all(config.constraints, environment.spec.column_names)
     plan, _ = make_plan(config, constraints, environment)
     state = begin(plan, environment)
-    # Only `begin` depends on the seed: one compiled program serves all seeds.
-    plan = Plan(replace(config, seed=0), constraints, plan.iterations)
+    plan = plan.for_any_seed()
     found: list[dict[str, Any]] = []
     for target in np.unique(np.geomspace(1, plan.iterations, points).round().astype(int)):
         for chunk in CHUNKS:
