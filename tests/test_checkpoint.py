@@ -42,7 +42,7 @@ def test_bit_for_bit(tmp_path: Path) -> None:
     policy, like = two_networks(1), two_networks(2)
     save_tree(tmp_path / "policy.safetensors", policy)
     found = load_tree(tmp_path / "policy.safetensors", like)
-    assert jax.tree.structure(found) == jax.tree.structure(policy)
+    assert named_leaves(found).keys() == named_leaves(policy).keys()
     for name, leaf in named_leaves(policy).items():
         again = named_leaves(found)[name]
         assert again.dtype == leaf.dtype

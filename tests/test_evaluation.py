@@ -126,8 +126,9 @@ def test_every_functional_of_the_same_episodes() -> None:
     drawn = sample(environment, tuple(parse(text) for text in texts), policy, 2000, jax.random.key(0))
     length = drawn.length
     assert set(length) == {1, 2, 3, 4, 5, 6} and (length[drawn.truncated] == 6).all()
-    for k, expected in enumerate((0.5 * length, 0.5, 1 - 0.5**length, 1.0, ~drawn.truncated)):
-        np.testing.assert_allclose(drawn.value[:, k], np.broadcast_to(expected, 2000), rtol=1e-6)
+    ones = np.ones(2000)
+    for k, expected in enumerate((0.5 * length, 0.5 * ones, 1 - 0.5**length, ones, 1.0 * ~drawn.truncated)):
+        np.testing.assert_allclose(drawn.value[:, k], expected, rtol=1e-6)
     counts = np.bincount(length)[1:]
     expected_counts = 2000 * np.array([(2 / 3) ** t / 3 for t in range(5)] + [(2 / 3) ** 5])
     assert stats.chisquare(counts, expected_counts).pvalue > 0.001

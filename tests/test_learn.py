@@ -1,6 +1,7 @@
 """The whole iteration: repeatable to the bit, honest about what it measured, and right on problems solved by hand."""
 
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import jax
@@ -20,7 +21,7 @@ from rcpo.presets import PRESETS
 from rcpo.schedules import Schedule
 from rcpo.types import Metrics, TrainState
 
-FORK = envs.make("fork")
+FORK = FiniteEnvironment.build(envs.tables("fork"), "fork")
 quick = pytest.mark.usefixtures("quick_compile")
 SMALL = TrainConfig(
     constraints=("P(crash) <= 0.05", "sum(goal) >= 0.9"),
@@ -33,9 +34,16 @@ def plan_of(config: TrainConfig, iterations: int) -> Plan:
     return Plan(config, tuple(parse(text) for text in config.constraints), iterations)
 
 
-def run(config: TrainConfig, environment: Any, iterations: int) -> tuple[TrainState, Metrics]:
-    plan = plan_of(config, iterations)
-    return iterate(plan, environment, begin(plan, environment), iterations)
+@partial(jax.jit, static_argnames=("plan", "count"))
+def begin_and_iterate(plan: Plan, environment: FiniteEnvironment, count: int) -> tuple[TrainState, Metrics]:
+    return iterate(plan, environment, begin(plan, environment), count)
+
+
+def run(config: TrainConfig, environment: FiniteEnvironment, iterations: int) -> tuple[TrainState, Metrics]:
+    return begin_and_iterate(plan_of(config, iterations), environment, iterations)
+
+
+begin_of = jax.jit(begin, static_argnums=0)
 
 
 def bits(tree: Any) -> list[bytes]:
@@ -47,7 +55,7 @@ def bits(tree: Any) -> list[bytes]:
 # Repeatable
 
 
-@pytest.mark.parametrize("method", ["rcpo", "primal-dual", "fixed"])
+@pytest.mark.parametrize("method", ["rcpo", "primal-dual"])
 @quick
 def test_the_same_seed_gives_the_same_bits(method: Any) -> None:
     config = replace(SMALL, method=method)
@@ -58,15 +66,15 @@ def test_the_same_seed_gives_the_same_bits(method: Any) -> None:
 @quick
 def test_another_seed_gives_another_run() -> None:
     networks = [np.asarray(run(replace(SMALL, seed=seed), FORK, 12)[0].agent.network.logits) for seed in (0, 1)]
-    assert not np.array_equal(*networks)
+    assert not np.array_equal(networks[0], networks[1])
 
 
 @quick
 def test_a_run_in_parts_is_the_same_run() -> None:
     """How often one stops to look does not change what is learned."""
     plan = plan_of(SMALL, 12)
-    whole, whole_metrics = iterate(plan, FORK, begin(plan, FORK), 12)
-    state, parts = begin(plan, FORK), []
+    whole, whole_metrics = run(SMALL, FORK, 12)
+    state, parts = begin_of(plan, FORK), []
     for _ in range(3):
         state, metrics = iterate(plan, FORK, state, 4)
         parts.append(metrics)
@@ -85,7 +93,7 @@ def test_the_multipliers_follow_the_finished_episodes() -> None:
     """Eight iterations, one at a time, with the multiplier's rule and its measurements written out."""
     config = replace(SMALL, multipliers=MultiplierConfig(rule="integral", initial=0.2, step_size=Schedule(0.1)))
     plan = plan_of(config, 8)
-    state, expected, unmeasured = begin(plan, FORK), np.array([0.2, 0.2]), 0
+    state, expected, unmeasured = begin_of(plan, FORK), np.array([0.2, 0.2]), 0
     step = jax.jit(lambda state: experience(plan, FORK, state))
     follow = jax.jit(lambda state, rollout: learn(plan, FORK, state, rollout))
     for k in range(8):
@@ -235,8 +243,7 @@ def test_the_theory_is_soon_on_its_way() -> None:
     """The first tenth of what the slow test runs: the multiplier is near, and so is the policy."""
     config = PRESETS["theory"].config
     iterations = int(config.steps) // plan_of(config, 1).steps_per_iteration(FORK)
-    plan = plan_of(config, iterations)
-    state, metrics = iterate(plan, FORK, begin(plan, FORK), 2000)
+    state, metrics = begin_and_iterate(plan_of(config, iterations), FORK, 2000)
     value = exact_value(FORK, single(state.agent.network, False))
     assert value is not None
     multiplier = np.asarray(metrics["multiplier"])[-1000:, 0].mean()

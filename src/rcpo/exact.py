@@ -4,7 +4,7 @@ Only numpy and scipy. The optimum is a linear program over occupancies (Altman, 
 1999), where the expected total of anything is linear, so that the best policy under bounds is found without learning.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from decimal import ROUND_CEILING, ROUND_FLOOR, Context, Decimal
 from typing import Any, Final, final
@@ -12,18 +12,13 @@ from typing import Any, Final, final
 import numpy as np
 from jaxtyping import Bool, Float, Int
 from scipy.optimize import linprog
-from scipy.sparse import csc_array, csr_array, diags_array, kron
-from scipy.sparse.csgraph import connected_components
-from scipy.sparse.linalg import splu
+from scipy.sparse import csr_array, diags_array, kron
 
+from rcpo.chains import closure, visits_with_cap, visits_without_cap
 from rcpo.errors import UsageError, nearest
 
 ROUNDING: Final = 1e-12
 """What a row of `transitions` may lack to 1 by rounding alone: a rarer ending must be a named outcome to count."""
-SETTLED: Final = 1e-9
-"""Largest error of a probability that is known to be 1 for which a sparse solution is believed."""
-DENSE: Final = 2000
-"""Most states for which the slower elimination without subtraction is tried; beyond it the answer is nan."""
 TOLERANCE: Final = 1e-10
 """Primal and dual feasibility tolerance of the linear program; HiGHS takes no smaller one."""
 SEEN: Final = 1e-9
@@ -163,9 +158,9 @@ def evaluate(cmdp: FiniteCMDP, policy: Float[np.ndarray, "S A"], cap: int | None
     moves = _moves(cmdp, policy)
     ending = (policy * cmdp.ending).sum(axis=1)
     if cap is None:
-        visits = _visits_without_cap(moves, ending, cmdp.initial, discount)
+        visits = visits_without_cap(moves, ending, cmdp.initial, discount)
     elif isinstance(cap, int | np.integer) and cap >= 1:
-        visits = _visits_with_cap(moves, cmdp.initial, int(cap), discount)
+        visits = visits_with_cap(moves, cmdp.initial, int(cap), discount)
     else:
         raise UsageError(f"the cap is {cap!r}; give a whole number of steps, at least 1, or None for no cap")
 
@@ -222,17 +217,6 @@ def mixture(values: Sequence[ExactValue], weights: Sequence[float] | Float[np.nd
     )
 
 
-@final
-@dataclass(frozen=True, eq=False)
-class _Visits:
-    """Expected visits of each state: discounted, plain, and weighted by the number t = 1, 2, ... of the step."""
-
-    discounted: Float[np.ndarray, " S"]
-    plain: Float[np.ndarray, " S"]
-    moment: Float[np.ndarray, " S"]
-    truncated: float
-
-
 def _moves(cmdp: FiniteCMDP, policy: Float[np.ndarray, "S A"]) -> csr_array:
     """[S, S]: P(s' | s) = sum_a policy(s,a) P(s' | s,a)."""
     n_states, n_actions = policy.shape
@@ -241,108 +225,6 @@ def _moves(cmdp: FiniteCMDP, policy: Float[np.ndarray, "S A"]) -> csr_array:
     moves = csr_array(choice @ cmdp.transitions)
     moves.eliminate_zeros()
     return moves
-
-
-def _visits_with_cap(moves: csr_array, initial: Float[np.ndarray, " S"], cap: int, discount: float) -> _Visits:
-    back = csr_array(moves.T)
-    here = initial.astype(float)
-    discounted, plain, moment = (np.zeros_like(here) for _ in range(3))
-    for step in range(1, cap + 1):
-        discounted += discount ** (step - 1) * here
-        plain += here
-        moment += step * here
-        here = back @ here
-        if not here.any():
-            break
-    return _Visits(discounted, plain, moment, float(here.sum()))
-
-
-def _visits_without_cap(
-    moves: csr_array, ending: Float[np.ndarray, " S"], initial: Float[np.ndarray, " S"], discount: float
-) -> _Visits:
-    """Finite visits by linear solves over the states that the episode leaves for good; inf where it stays for ever."""
-    reached = _closure(csr_array(moves.T), initial > 0)
-    endless = reached & _endless(moves, ending)
-    passing = np.flatnonzero(reached & ~endless)
-    leaving = ending + moves @ endless.astype(float)
-    solve_visits = _visit_solver(moves[passing][:, passing], leaving[passing])
-    plain, moment = (np.zeros(len(initial)) for _ in range(2))
-    plain[endless] = np.inf
-    with np.errstate(all="ignore"):  # what overflows is inf or nan, and says so
-        plain[passing] = solve_visits(initial[passing])
-        moment[passing] = solve_visits(plain[passing])
-    if discount == 1.0:
-        return _Visits(plain, plain, moment, 0.0)
-    inside = np.flatnonzero(reached)
-    discounted = np.zeros(len(initial))
-    solve_visits = _visit_solver(discount * moves[inside][:, inside], (1.0 - discount) + discount * ending[inside])
-    discounted[inside] = solve_visits(initial[inside])
-    return _Visits(discounted, plain, moment, 0.0)
-
-
-def _closure(back: csr_array, seeds: Bool[np.ndarray, " S"]) -> Bool[np.ndarray, " S"]:
-    """All states connected to the seeds; row s' of `back` holds the states from which one step leads to s'."""
-    while True:
-        grown = seeds | (back @ seeds.astype(float) > 0)
-        if np.array_equal(grown, seeds):
-            return grown
-        seeds = grown
-
-
-def _endless(moves: csr_array, ending: Float[np.ndarray, " S"]) -> Bool[np.ndarray, " S"]:
-    """States that the episode never leaves for good: the classes of mutual reach with no way out and no ending."""
-    _, label = connected_components(moves, directed=True, connection="strong")
-    source, target = moves.nonzero()
-    way_out = np.concatenate([label[source][label[source] != label[target]], label[ending > 0]])
-    return ~np.isin(label, way_out)
-
-
-def _visit_solver(
-    moves: csr_array, leaving: Float[np.ndarray, " S"]
-) -> Callable[[Float[np.ndarray, " S"]], Float[np.ndarray, " S"]]:
-    """The map start -> start (I - moves)^-1, where row s of I - moves sums to leaving(s).
-
-    Sparse LU, believed only if it finds that every state is left with probability one; else by elimination.
-    """
-    if not len(leaving):
-        return np.copy
-    others = csr_array(moves - diags_array(moves.diagonal()))
-    exits = np.asarray(others.sum(axis=1)) + leaving  # is 1 - P(s|s), without the cancellation
-    try:
-        factors = splu(csc_array(diags_array(exits) - others))
-        if np.all(np.abs(factors.solve(leaving) - 1.0) <= SETTLED):
-            return lambda start: factors.solve(start, trans="T")
-    except RuntimeError:  # exactly singular in double precision
-        pass
-    if len(leaving) > DENSE:
-        return lambda start: np.full(len(start), np.nan)
-    return _elimination(others.toarray(), leaving.astype(float))
-
-
-def _elimination(
-    moves: Float[np.ndarray, "S S"], leaving: Float[np.ndarray, " S"]
-) -> Callable[[Float[np.ndarray, " S"]], Float[np.ndarray, " S"]]:
-    """Visits by removing one state after another without a subtraction (Grassmann, Taksar & Heyman 1985).
-
-    Every number keeps its relative precision, so that an episode of 1e40 expected steps is as exact as one of ten.
-    Row k of `moves` becomes where the chain goes from state k when the states above k are not watched.
-    """
-    exits = np.empty_like(leaving)
-    for k in reversed(range(len(leaving))):
-        exits[k] = leaving[k] + moves[k, :k].sum()
-        share = moves[:k, k] / exits[k]
-        moves[:k, :k] += share[:, None] * moves[k, :k]
-        leaving[:k] += share * leaving[k]
-
-    def visits(start: Float[np.ndarray, " S"]) -> Float[np.ndarray, " S"]:
-        inflow, found = start.astype(float), np.empty_like(start, dtype=float)
-        for k in reversed(range(len(start))):
-            inflow[:k] += inflow[k] / exits[k] * moves[k, :k]
-        for k in range(len(start)):
-            found[k] = (inflow[k] + found[:k] @ moves[:k, k]) / exits[k]
-        return found
-
-    return visits
 
 
 @final
@@ -359,7 +241,7 @@ def _ending_actions(cmdp: FiniteCMDP) -> Bool[np.ndarray, "S A"]:
     """Actions after which the episode can still be made to end with probability one: a greatest fixed point."""
     allowed = np.ones(cmdp.reward.shape, dtype=bool)
     while True:
-        able = _closure(_moves(cmdp, allowed.astype(float)), np.any(allowed & (cmdp.ending > 0), axis=1))
+        able = closure(_moves(cmdp, allowed.astype(float)), np.any(allowed & (cmdp.ending > 0), axis=1))
         risks = (cmdp.transitions @ (~able).astype(float) > 0).reshape(allowed.shape)
         kept = allowed & ~risks & able[:, None]
         if np.array_equal(kept, allowed):
@@ -370,7 +252,7 @@ def _ending_actions(cmdp: FiniteCMDP) -> Bool[np.ndarray, "S A"]:
 def _program(cmdp: FiniteCMDP, allowed: Bool[np.ndarray, "S A"], discount: float) -> _Program:
     """Only reached states count: a loop apart from them could otherwise hold any occupancy at no cost."""
     n_states, n_actions = allowed.shape
-    reached = _closure(csr_array(_moves(cmdp, allowed.astype(float)).T), cmdp.initial > 0)
+    reached = closure(csr_array(_moves(cmdp, allowed.astype(float)).T), cmdp.initial > 0)
     pairs = np.flatnonzero(allowed & reached[:, None])
     leave = csr_array(kron(diags_array(np.ones(n_states)), np.ones((n_actions, 1))))
     flow = (leave - discount * cmdp.transitions)[pairs][:, np.flatnonzero(reached)]
@@ -416,7 +298,7 @@ def _policy(
         table[table < SEEN] = 0.0  # the negative ones too
         weights = np.where(table.sum(axis=1, keepdims=True) > 0, table, weights)
     policy = weights / weights.sum(axis=1, keepdims=True)
-    visited = _closure(csr_array(_moves(cmdp, policy).T), cmdp.initial > 0)
+    visited = closure(csr_array(_moves(cmdp, policy).T), cmdp.initial > 0)
     return np.where(visited[:, None], policy, 1.0 / policy.shape[1])
 
 

@@ -120,9 +120,10 @@ def rover(tmp_path_factory: pytest.TempPathFactory) -> MarsRover:
 
 @pytest.fixture(scope="module")
 def paper_network() -> ConvolutionalActorCritic:
-    network = jax.jit(lambda key: ConvolutionalActorCritic(key, (1, 17, 17), 4))(jax.random.key(3))
-    # Away from the uniform policy, so that its gradient has all its terms.
-    return eqx.tree_at(lambda n: n.actor[1].weight, network, 60.0 * network.actor[1].weight)
+    """Away from the uniform policy and with biases, so that the gradient has all its terms."""
+    rng = np.random.default_rng(3)
+    shapes = jax.eval_shape(lambda: ConvolutionalActorCritic(jax.random.key(0), (1, 17, 17), 4))
+    return jax.tree.map(lambda leaf: jnp.asarray(rng.normal(scale=0.2, size=leaf.shape).astype(np.float32)), shapes)
 
 
 @pytest.fixture(scope="module")

@@ -70,13 +70,14 @@ def test_branches_are_as_frequent_as_the_tables_say() -> None:
 
 def test_starts() -> None:
     environment = FiniteEnvironment.build(random_tables(0))
-    state, from_start = (np.asarray(part) for part in environment.reset(jax.random.key(0), 20_000, 0.0))
+    reset = jax.jit(lambda *arguments: environment.reset(*arguments), static_argnums=1)
+    state, from_start = (np.asarray(part) for part in reset(jax.random.key(0), 20_000, 0.0))
     assert from_start.all() and not (state == 1).any()
     assert chisquare(np.bincount(state)[[0, 2, 3]], [10_000, 6_000, 4_000]).pvalue > 0.001
-    state, from_start = (np.asarray(part) for part in environment.reset(jax.random.key(1), 20_000, 0.25))
+    state, from_start = (np.asarray(part) for part in reset(jax.random.key(1), 20_000, 0.25))
     assert chisquare([from_start.sum(), (~from_start).sum()], [15_000, 5_000]).pvalue > 0.001
     assert chisquare(np.bincount(state[~from_start], minlength=4)).pvalue > 0.001
-    assert not environment.reset(jax.random.key(1), 100, 1.0)[1].any()
+    assert not reset(jax.random.key(1), 20_000, 1.0)[1].any()
 
 
 def test_what_is_known_of_it() -> None:
