@@ -1,7 +1,6 @@
 """The whole iteration: repeatable to the bit, honest about what it measured, and right on problems solved by hand."""
 
 from dataclasses import replace
-from functools import partial
 from typing import Any
 
 import jax
@@ -19,7 +18,7 @@ from rcpo.learn import Plan, begin, experience, iterate, learn
 from rcpo.policy import action_probabilities, single
 from rcpo.presets import PRESETS
 from rcpo.schedules import Schedule
-from rcpo.types import Metrics, TrainState
+from rcpo.types import Metrics, Rollout, TrainState
 
 FORK = FiniteEnvironment.build(envs.tables("fork"), "fork")
 quick = pytest.mark.usefixtures("quick_compile")
@@ -34,16 +33,12 @@ def plan_of(config: TrainConfig, iterations: int) -> Plan:
     return Plan(config, tuple(parse(text) for text in config.constraints), iterations)
 
 
-@partial(jax.jit, static_argnames=("plan", "count"))
-def begin_and_iterate(plan: Plan, environment: FiniteEnvironment, count: int) -> tuple[TrainState, Metrics]:
-    return iterate(plan, environment, begin(plan, environment), count)
+begin_of = jax.jit(begin, static_argnums=0)
 
 
 def run(config: TrainConfig, environment: FiniteEnvironment, iterations: int) -> tuple[TrainState, Metrics]:
-    return begin_and_iterate(plan_of(config, iterations), environment, iterations)
-
-
-begin_of = jax.jit(begin, static_argnums=0)
+    plan = plan_of(config, iterations)
+    return iterate(plan.for_any_seed(), environment, begin_of(plan, environment), iterations)
 
 
 def bits(tree: Any) -> list[bytes]:
@@ -55,12 +50,9 @@ def bits(tree: Any) -> list[bytes]:
 # Repeatable
 
 
-@pytest.mark.parametrize("method", ["rcpo", "primal-dual"])
 @quick
-def test_the_same_seed_gives_the_same_bits(method: Any) -> None:
-    config = replace(SMALL, method=method)
-    first, again = run(config, FORK, 12), run(config, FORK, 12)
-    assert bits(first) == bits(again)
+def test_the_same_seed_gives_the_same_bits() -> None:
+    assert bits(run(SMALL, FORK, 12)) == bits(run(SMALL, FORK, 12))
 
 
 @quick
@@ -90,30 +82,33 @@ def test_a_run_in_parts_is_the_same_run() -> None:
 
 @quick
 def test_the_multipliers_follow_the_finished_episodes() -> None:
-    """Eight iterations, one at a time, with the multiplier's rule and its measurements written out."""
-    config = replace(SMALL, multipliers=MultiplierConfig(rule="integral", initial=0.2, step_size=Schedule(0.1)))
-    plan = plan_of(config, 8)
-    state, expected, unmeasured = begin_of(plan, FORK), np.array([0.2, 0.2]), 0
-    step = jax.jit(lambda state: experience(plan, FORK, state))
-    follow = jax.jit(lambda state, rollout: learn(plan, FORK, state, rollout))
-    for k in range(8):
-        state, rollout = step(state)
-        worth = np.asarray(rollout.episode.value)[np.asarray(rollout.episode.counted)]
-        state, metrics = follow(state, rollout)
+    """One iteration at a time, with the multipliers' rule and what they measure written out."""
+    plan = plan_of(SMALL, 12)
+
+    @jax.jit
+    def once(state: TrainState) -> tuple[Rollout, TrainState, Metrics]:
+        state, rollout = experience(plan, FORK, state)
+        return rollout, *learn(plan, FORK, state, rollout)
+
+    state, integral, expected, unmeasured = begin_of(plan, FORK), np.zeros(2), np.zeros(2), 0
+    for k in range(12):
+        rollout, state, metrics = once(state)
+        counted = np.asarray(rollout.episode.counted)
+        worth = np.asarray(rollout.episode.value)[counted]
         if len(worth):
-            mean = worth.mean(axis=0)
-            expected = np.maximum(expected + 0.1 * np.array([mean[0] - 0.05, 0.9 - mean[1]]), 0.0)
+            violation = np.array([worth[:, 0].mean() - 0.05, 0.9 - worth[:, 1].mean()])
+            integral = np.maximum(integral + 0.1 * violation, 0.0)
+            expected = np.maximum(integral + 0.5 * violation, 0.0)
         unmeasured += not len(worth)
         np.testing.assert_allclose(state.multipliers.value, expected, atol=1e-6)
         np.testing.assert_allclose(metrics["multiplier"], expected, atol=1e-6)
         assert metrics["episodes"] == len(worth)
         np.testing.assert_allclose(metrics["value"], worth.sum(axis=0), atol=1e-5)
-        lengths = np.asarray(rollout.episode.length)[np.asarray(rollout.episode.counted)]
+        lengths = np.asarray(rollout.episode.length)[counted]
         assert metrics["length"] == lengths.sum()
         assert metrics["reward"] == pytest.approx(-0.1 * lengths.sum(), abs=1e-5)
         assert state.iteration == k + 1
-    # In the first iteration nothing can have ended but on the bridge.
-    assert unmeasured < 8
+    assert 0 <= unmeasured < 12 and expected.any()
 
 
 @quick
@@ -126,13 +121,6 @@ def test_without_a_finished_episode_nothing_moves_but_the_agent() -> None:
     np.testing.assert_array_equal(metrics["episodes"], np.zeros(12))
     assert all(np.isfinite(np.asarray(leaf)).all() for leaf in jax.tree.leaves((state.agent, metrics)))
     assert np.asarray(state.agent.network.logits).any()
-
-
-@quick
-def test_a_fixed_multiplier_stays() -> None:
-    config = replace(SMALL, method="fixed", multipliers=replace(SMALL.multipliers, initial=0.7))
-    _, metrics = run(config, FORK, 12)
-    np.testing.assert_array_equal(metrics["multiplier"], np.full((12, 2), np.float32(0.7)))
 
 
 @quick
@@ -154,8 +142,9 @@ def test_whole_episodes_are_measured_without_bias() -> None:
     environment = FiniteEnvironment.build(tables, max_steps=10)
     learner = LearnerConfig(environments=512, exploring=Schedule(0.0))
     config = TrainConfig(constraints=("P(crash) <= 0.5",), method="primal-dual", learner=learner)
-    _, metrics = run(config, environment, 6)
+    state, metrics = run(config, environment, 6)
     np.testing.assert_array_equal(metrics["episodes"], np.full(6, 512))
+    assert bits(run(config, environment, 6)) == bits((state, metrics)), "and the same seed gives the same bits"
     share = float(metrics["value"].sum() / metrics["episodes"].sum())
     assert abs(share - 0.5) < 4 * 0.5 / np.sqrt(6 * 512)
     assert metrics["length"].sum() / metrics["episodes"].sum() == pytest.approx(10 - 9 * share, rel=1e-5)
@@ -237,15 +226,3 @@ def test_the_theory_goes_where_the_linear_program_says(seed: int) -> None:
     assert float(state.multipliers.value[0]) == pytest.approx(1.0, abs=0.1)
     assert value.reward == pytest.approx(-0.35, abs=0.015)
     assert value.values["crash"] == pytest.approx(0.05, abs=0.015)
-
-
-def test_the_theory_is_soon_on_its_way() -> None:
-    """The first tenth of what the slow test runs: the multiplier is near, and so is the policy."""
-    config = PRESETS["theory"].config
-    iterations = int(config.steps) // plan_of(config, 1).steps_per_iteration(FORK)
-    state, metrics = begin_and_iterate(plan_of(config, iterations), FORK, 2000)
-    value = exact_value(FORK, single(state.agent.network, False))
-    assert value is not None
-    multiplier = np.asarray(metrics["multiplier"])[-1000:, 0].mean()
-    assert 0.6 < multiplier < 1.4
-    assert value.values["crash"] < 0.1 and -0.4 <= value.reward < -0.3

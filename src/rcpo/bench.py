@@ -46,6 +46,18 @@ class BenchResult:
     def ratio_to_bound(self) -> float:
         return self.train_steps_per_second / self.bound
 
+    def __str__(self) -> str:
+        rows = [
+            ("physics", self.physics_steps_per_second, "the environment alone"),
+            ("learner", self.learner_steps_per_second, "the network, acting and learning alone"),
+            ("bound", self.bound, "1 / (1 / physics + 1 / learner)"),
+            ("train", self.train_steps_per_second, f"end to end: {self.ratio_to_bound:.2f} of the bound"),
+        ]
+        lines = [f"{name:<8}{speed:>14,.0f}  {meaning}" for name, speed, meaning in rows]
+        return "\n".join(
+            [f"{self.env}, environment steps per second (compiled in {self.compile_seconds:.1f} s)", *lines]
+        )
+
     def document(self) -> dict[str, str | float]:
         """What `rcpo bench --json` prints."""
         names = ("env", "physics_steps_per_second", "learner_steps_per_second", "train_steps_per_second",
@@ -147,8 +159,8 @@ def bench(environment: str, preset: str | None = None, seconds: float = 3.0, rep
       acting, then `learn`: advantages, loss, gradient, optimiser, multipliers, metrics.
     * train: `learn.iterate`, just as training calls it.
 
-    Each part runs for `seconds`, in `repeats` turns of all three, so that whatever else the machine does slows all of
-    them alike; the rates are the medians of the turns.
+    The three take turns of `seconds` each, `repeats` times, so that whatever else the machine does slows all of them
+    alike; the rates are the medians of the turns.
     """
     if seconds < 0.0:
         raise UsageError(f"got {seconds:g} seconds; give a number that is not negative")
@@ -157,7 +169,7 @@ def bench(environment: str, preset: str | None = None, seconds: float = 3.0, rep
     programs = prepare(environment, preset)
     for program in programs.values():
         rate(program, 0.0)
-    turns = [{name: rate(program, seconds / repeats) for name, program in programs.items()} for _ in range(repeats)]
+    turns = [{name: rate(program, seconds) for name, program in programs.items()} for _ in range(repeats)]
     return BenchResult(
         env=environment,
         physics_steps_per_second=median(turn["physics"] for turn in turns),

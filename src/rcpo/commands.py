@@ -351,10 +351,14 @@ class Paper:
 
     experiment: Positional[Literal["figure1", "figure2", "theory"]]
     """figure1: the map with the learned policies; figure2: RCPO against the primal-dual baseline; theory: Theorem 2."""
-    out: Path = Path("results")
-    """The folder of the raw results and figures."""
+    out: Path | None = None
+    """The folder of the raw results and the figure; without one, results/EXPERIMENT."""
     seeds: int = 10
     """How many seeds, counted from 0."""
+    alphas: tuple[float, ...] = (0.01, 0.5)
+    """figure1 and figure2: the limits on P(crash)."""
+    methods: tuple[Method, ...] = ("rcpo", "primal-dual")
+    """figure2: what is compared."""
     draw_only: bool = False
     """Draw from the raw results that are there, without training."""
 
@@ -366,6 +370,12 @@ def paper(words: list[str]) -> int:
         raise UsageError(f"got {command.seeds} seeds; give at least 1")
     from rcpo.experiments import paper as experiments
 
-    run = getattr(experiments, f"run_{command.experiment}")
-    run(command.out / command.experiment, seeds=range(command.seeds), say=print, draw_only=command.draw_only)
+    out = command.out or Path("results") / command.experiment
+    seeds, alphas, draw_only = range(command.seeds), command.alphas, command.draw_only
+    if command.experiment == "figure1":
+        experiments.run_figure1(out, seeds=seeds, alphas=alphas, draw_only=draw_only)
+    elif command.experiment == "figure2":
+        experiments.run_figure2(out, seeds=seeds, alphas=alphas, methods=command.methods, draw_only=draw_only)
+    else:
+        experiments.run_theory(out, seeds=seeds, draw_only=draw_only)
     return 0

@@ -138,3 +138,14 @@ def test_the_critic_is_left_alone_and_the_actor_moves() -> None:
     np.testing.assert_array_equal(agent.network.values, network.values)
     assert np.abs(np.asarray(agent.network.logits - network.logits)).max() > 1e-6
     assert all(np.isfinite(number) for number in metrics.values())
+
+
+def test_where_every_return_is_the_same_nothing_is_preferred() -> None:
+    """The baseline is the mean: without discounting ahead and without multipliers, every step here returns -0.1."""
+    network = table(3)
+    config = LearnerConfig(optimiser="sgd", gradient_clip=0.0, discount=0.0, entropy=Schedule(0.0))
+    rollout = play(FORK, CONSTRAINTS, network, jax.random.key(1), 32, 15)
+    update = jax.jit(primal_dual.update, static_argnums=(0, 7))
+    agent = Agent(network, a2c.optimiser(config).init(network))
+    agent, _ = update(config, FORK, agent, rollout, jnp.zeros(2), SIGN, jnp.array(0), 10)
+    np.testing.assert_allclose(agent.network.logits, network.logits, atol=1e-9)
