@@ -56,7 +56,7 @@ def test_the_fork_is_measured() -> None:
 def test_parts_take_turns_and_medians_count(monkeypatch: pytest.MonkeyPatch) -> None:
     names, asked = ("physics", "learner", "train"), []
     programs = {name: Program(lambda: None, 1, 2.0) for name in names}
-    rates = iter([90.0, 90.0, 90.0] + [10.0, 40.0, 7.0] + [30.0, 60.0, 5.0] + [20.0, 50.0, 6.0])
+    rates = iter([90.0, 90.0, 90.0, 10.0, 40.0, 7.0, 30.0, 60.0, 5.0, 20.0, 50.0, 6.0])
 
     def fake(program: Program, seconds: float) -> float:
         asked.append((next(name for name in names if programs[name] is program), seconds))
@@ -70,10 +70,11 @@ def test_parts_take_turns_and_medians_count(monkeypatch: pytest.MonkeyPatch) -> 
 
 
 def test_a_rate_counts_every_step_and_no_more() -> None:
-    calls: list[None] = []
+    calls: list[int] = []
 
     def call() -> None:
-        calls.append(time.sleep(0.01))
+        time.sleep(0.01)
+        calls.append(1)
 
     started = time.perf_counter()
     measured = rate(Program(call, steps=7, compile_seconds=0.0), seconds=0.1)

@@ -17,7 +17,7 @@ from rcpo.constraints import parse_all
 from rcpo.envs.base import JaxEnvironment
 from rcpo.errors import UsageError
 from rcpo.learn import Plan, begin, experience, iterate, learn
-from rcpo.rollout import collect, look
+from rcpo.rollout import collect, look, start
 from rcpo.run import make_plan
 from rcpo.types import Metrics, Rollout, TrainState, Worker
 
@@ -84,15 +84,18 @@ def physics(
 
     `rollout`, of the shape that a rollout has, is written over: carried on, each one is really stored as in training.
     """
-    learner, actions = plan.config.learner, environment.spec.actions
+    learner, spec = plan.config.learner, environment.spec
     exploring = learner.exploring.at(0, plan.iterations)
 
     def act(key: PRNGKeyArray, obs: Array) -> Int[Array, " N"]:
-        return (jax.random.bits(key, obs.shape[:1]) % actions).astype(jnp.int32)
+        return (jax.random.bits(key, obs.shape[:1]) % spec.actions).astype(jnp.int32)
 
     def once(carry: tuple[Worker, Rollout], key: PRNGKeyArray) -> tuple[tuple[Worker, Rollout], None]:
         worker, _ = carry
-        return collect(environment, plan.constraints, act, worker, key, learner.rollout_steps, exploring), None
+        steps, start_key = len(rollout.action), jax.random.fold_in(key, 0)
+        if plan.whole_episodes:
+            worker = start(environment, plan.constraints, start_key, learner.environments, exploring)
+        return collect(environment, plan.constraints, act, worker, key, steps, exploring), None
 
     return jax.lax.scan(once, (worker, rollout), jax.random.split(key, count))[0]
 
@@ -106,7 +109,7 @@ def learner(
     def once(state: TrainState, _: None) -> tuple[TrainState, Metrics]:
         key, act_key = jax.random.split(state.key)
         at = look(state.agent.network, environment, plan.steps_per_iteration(environment))
-        keys = jax.random.split(act_key, plan.config.learner.rollout_steps)
+        keys = jax.random.split(act_key, len(rollout.action))
         _, action = jax.lax.scan(lambda _, now: (None, draw(at, *now)), None, (keys, rollout.obs))
         acted = eqx.tree_at(lambda rollout: rollout.action, rollout, action)
         return learn(plan, environment, eqx.tree_at(lambda state: state.key, state, key), acted)
