@@ -88,7 +88,7 @@ def physics(
     exploring = learner.exploring.at(0, plan.iterations)
 
     def act(key: PRNGKeyArray, obs: Array) -> Int[Array, " N"]:
-        return (jax.random.bits(key, obs.shape[:1]) % spec.actions).astype(jnp.int32)
+        return (jax.random.bits(key, obs.shape[:1]) % spec.choices).astype(jnp.int32)
 
     def once(carry: tuple[Worker, Rollout], key: PRNGKeyArray) -> tuple[tuple[Worker, Rollout], None]:
         worker, _ = carry

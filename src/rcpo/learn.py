@@ -112,8 +112,8 @@ def new_network(environment: JaxEnvironment, key: PRNGKeyArray) -> ActorCritic:
     """A table where what is seen is a state's number, the paper's CNN where it is a picture."""
     spec, states = environment.spec, environment.states()
     if states is not None and spec.observation_shape == ():
-        return TabularActorCritic(jnp.zeros((len(states), spec.actions)), jnp.zeros(len(states)))
-    return ConvolutionalActorCritic(key, spec.observation_shape, spec.actions)
+        return TabularActorCritic(jnp.zeros((len(states), spec.choices)), jnp.zeros(len(states)))
+    return ConvolutionalActorCritic(key, spec.observation_shape, spec.choices)
 
 
 def begin(plan: Plan, environment: JaxEnvironment) -> TrainState:

@@ -4,9 +4,12 @@ from typing import Any, final
 
 import equinox as eqx
 import jax
+import numpy as np
 from jaxtyping import Array, Bool, Float, Int, Num, PRNGKeyArray, PyTree, Shaped
 
 Metrics = dict[str, Num[Array, "..."]]
+AnyArray = Array | np.ndarray
+"""JAX's arrays where the environment is written in JAX, numpy's where it runs on the host."""
 
 
 @final
@@ -23,14 +26,14 @@ class Transition(eqx.Module):
 class EnvStep(eqx.Module):
     """One step of N environments, already reset where an episode ended."""
 
-    obs: Shaped[Array, "N ..."]
+    obs: Shaped[AnyArray, "N ..."]
     """What to act on next."""
-    next_obs: Shaped[Array, "N ..."]
+    next_obs: Shaped[AnyArray, "N ..."]
     """What the step really produced, also where the episode ended."""
-    reward: Float[Array, " N"]
-    costs: Float[Array, "N C"]
-    terminated: Bool[Array, " N"]
-    truncated: Bool[Array, " N"]
+    reward: Float[AnyArray, " N"]
+    costs: Float[AnyArray, "N C"]
+    terminated: Bool[AnyArray, " N"]
+    truncated: Bool[AnyArray, " N"]
 
 
 @final

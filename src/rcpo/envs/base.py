@@ -1,14 +1,16 @@
-"""What an environment written in JAX offers. All of it works on N environments at once."""
+"""What an environment offers, written in JAX or running on the host. All of it works on N environments at once."""
 
-from abc import abstractmethod
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import final
 
 import equinox as eqx
+import numpy as np
 from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray, PyTree, Shaped
 
 from rcpo.exact import FiniteCMDP
-from rcpo.types import Transition
+from rcpo.types import EnvStep, Transition
 
 
 @final
@@ -23,12 +25,22 @@ class Column:
 
 @final
 @dataclass(frozen=True)
+class Box:
+    """Continuous actions: a vector between two bounds. What lies outside is clipped by the environment."""
+
+    low: tuple[float, ...]
+    high: tuple[float, ...]
+
+
+@final
+@dataclass(frozen=True)
 class EnvSpec:
     """What one has to know of an environment without running it."""
 
     name: str
     columns: tuple[Column, ...]
-    actions: int
+    actions: int | Box
+    """How many actions there are, or the box that they lie in."""
     observation_shape: tuple[int, ...]
     max_steps: int
     """Episodes are cut (truncated, not terminated) after so many steps."""
@@ -38,6 +50,12 @@ class EnvSpec:
     @property
     def column_names(self) -> tuple[str, ...]:
         return tuple(column.name for column in self.columns)
+
+    @property
+    def choices(self) -> int:
+        """How many actions there are, where they can be counted."""
+        assert isinstance(self.actions, int)
+        return self.actions
 
 
 class JaxEnvironment(eqx.Module):
@@ -70,3 +88,45 @@ class JaxEnvironment(eqx.Module):
     def cmdp(self) -> FiniteCMDP | None:
         """The same environment as tables for the exact solver, where it is finite; states numbered alike."""
         return None
+
+
+class HostEnvironment(ABC):
+    """An environment that runs on the host, in numpy: what is known of it, and how to open live copies of it."""
+
+    @property
+    @abstractmethod
+    def spec(self) -> EnvSpec: ...
+
+    @abstractmethod
+    def open(self, copies: int, threads: int = 0) -> "HostCopies":
+        """`copies` live copies, stepped together on so many threads (0: as many as there are cores)."""
+
+
+class HostCopies(ABC):
+    """N live copies of an environment. Each ends its own episodes, and starts the next one within the same step."""
+
+    faults: int = 0
+    """How many episodes ended because a copy broke down (its numbers were no longer finite) and was reset."""
+
+    @abstractmethod
+    def reset(self, seed: int) -> Float[np.ndarray, "N *shape"]:
+        """Every copy at the start of a new episode, each with a random stream of its own; what they see."""
+
+    @abstractmethod
+    def step(self, action: Shaped[np.ndarray, "N *action"]) -> EnvStep:
+        """One step of every copy. The arrays may be written over by the next step: copy what is to be kept."""
+
+    @abstractmethod
+    def save(self) -> dict[str, np.ndarray]:
+        """All that the copies go on from, random streams included."""
+
+    @abstractmethod
+    def restore(self, saved: Mapping[str, np.ndarray]) -> Float[np.ndarray, "N *shape"]:
+        """Go on exactly where `save` was called; what the copies see."""
+
+    def close(self) -> None:
+        """Let go of what the copies hold."""
+        return None
+
+
+Environment = JaxEnvironment | HostEnvironment
