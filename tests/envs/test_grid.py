@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from jaxtyping import TypeCheckError
 
-from rcpo.envs.grid import MOVE_NAMES, SMALLEST_SIDE, GridMap, parse_map, read_map
+from rcpo.envs.grid import MOVE_NAMES, ROVER_SEEN, SEEN, SMALLEST_SIDE, GridMap, parse_map, read_map
 from rcpo.errors import UsageError
 
 SMALL = """
@@ -88,19 +88,22 @@ def test_what_is_seen() -> None:
     grid = read_map(None)
     seen = grid.observations()
     assert (seen.shape, seen.dtype) == ((784, 1, 30, 30), np.float32)
-    shown = {"W": -1.0, "#": -0.5, "G": 0.5, "S": 0.0, ".": 0.0}
     for state in (0, grid.start, 400, 783):
-        expected = np.array([[shown[cell] for cell in row] for row in grid.cells])
-        expected[where(grid, state)] = 1.0
+        expected = np.array([[SEEN[cell] for cell in row] for row in grid.cells], dtype=np.float32)
+        expected[where(grid, state)] = ROVER_SEEN
         np.testing.assert_array_equal(seen[state, 0], expected)
+    assert len({SEEN[cell] for cell in "G#W."}) == 4  # what differs in kind looks different
+    assert min(abs(ROVER_SEEN - shown) for shown in SEEN.values()) > max(abs(shown) for shown in SEEN.values())
 
 
 def test_a_small_map_is_framed_by_wall() -> None:
     seen = parse_map(SMALL, "small").observations()
     assert seen.shape == (8, 1, SMALLEST_SIDE, SMALLEST_SIDE)
-    np.testing.assert_array_equal(seen[4, 0, :3, :3], [[-0.5, 0.0, 0.5], [0.0, -1.0, 1.0], [0.0, 0.0, 0.0]])
-    assert np.all(seen[:, :, 3:, :] == -1.0)
-    assert np.all(seen[:, :, :, 3:] == -1.0)
+    rock, goal, wall = SEEN["#"], SEEN["G"], SEEN["W"]
+    drawn = [[rock, 0.0, goal], [0.0, wall, ROVER_SEEN], [0.0, 0.0, 0.0]]
+    np.testing.assert_array_equal(seen[4, 0, :3, :3], np.array(drawn, dtype=np.float32))
+    assert np.all(seen[:, :, 3:, :] == np.float32(wall))
+    assert np.all(seen[:, :, :, 3:] == np.float32(wall))
 
 
 BAD_MAPS = {
@@ -109,7 +112,7 @@ BAD_MAPS = {
     "no goal": ("S..\n...", ["no goal", "'G'"]),
     "goal behind walls": ("SW.\n.WG", ["no way", "'S'", "'G'"]),
     "goal behind rocks": ("S#.\n.#G", ["no way", "'S'", "'G'"]),
-    "ragged rows": ("S.G\n..", ["different lengths", "3 cells"]),
+    "ragged rows": ("S.G\n..", ["2 cells in line 2", "3 in its first row", "equally long"]),
     "unknown symbol": ("S.G\n.x.", ["'x'", "line 2", "S G # W ."]),
     "empty": ("", ["empty"]),
     "only comments": ("# nothing here\n\n  \n", ["empty"]),
