@@ -27,11 +27,14 @@ from stable_baselines3 import A2C
 from stable_baselines3.common.torch_layers import BaseFeaturesExtractor
 from stable_baselines3.common.vec_env import DummyVecEnv
 
-from rcpo import envs
-from rcpo.bench import prepare
+from rcpo import envs, presets
+from rcpo.bench import compiled_programs
+from rcpo.config import LearnerConfig
+from rcpo.constraints import parse_all
 from rcpo.envs.gymnasium_rover import ENV_ID
 from rcpo.learn import new_network
 from rcpo.networks import CONVOLUTIONS, HIDDEN
+from rcpo.run import make_plan
 
 ROLLOUT_STEPS = 5
 PRESETS = ("mars-rover", "mars-rover-paper")
@@ -108,7 +111,10 @@ def sb3(actors: int, threads: int) -> Contestant:
 
 
 def ours(preset: str) -> Contestant:
-    program = prepare("mars-rover", preset)["train"]
+    environment = envs.make_finite("mars-rover")
+    config = presets.preset(preset, "mars-rover")
+    plan, _ = make_plan(config, parse_all(config.constraints, environment.spec.column_names), environment)
+    program = compiled_programs(plan, environment)["train"]
 
     def train(seconds: float) -> int:
         calls, started = 0, time.perf_counter()
@@ -137,7 +143,7 @@ def turn(contestant: Contestant, seconds: float, repeat: int) -> dict[str, str |
 
 def check_same_network() -> None:
     """Compare the number of parameters: the comparison is about learners, not about networks."""
-    network = new_network(envs.make("mars-rover"), jax.random.key(0))
+    network = new_network(envs.make_finite("mars-rover"), LearnerConfig(), jax.random.key(0))
     here = sum(leaf.size for leaf in jax.tree.leaves(network))
     there = sum(parameter.numel() for parameter in make_learner(1).policy.parameters())
     if here != there:

@@ -1,4 +1,5 @@
 import time
+from contextlib import nullcontext
 
 import equinox as eqx
 import jax
@@ -20,7 +21,7 @@ KEYS = {"env", "physics_steps_per_second", "learner_steps_per_second", "train_st
 
 
 def fork() -> tuple[Plan, JaxEnvironment]:
-    config, environment = presets.preset("theory", "fork"), envs.make("fork")
+    config, environment = presets.preset("theory", "fork"), envs.make_finite("fork")
     return make_plan(config, parse_all(config.constraints, environment.spec.column_names), environment)[0], environment
 
 
@@ -62,7 +63,7 @@ def test_parts_take_turns_and_medians_count(monkeypatch: pytest.MonkeyPatch) -> 
         asked.append((next(name for name in names if programs[name] is program), seconds))
         return next(rates)
 
-    monkeypatch.setattr(module, "prepare", lambda environment, preset: programs)
+    monkeypatch.setattr(module, "prepared", lambda environment, preset: nullcontext(programs))
     monkeypatch.setattr(module, "rate", fake)
     result = bench("fork", seconds=6.0, repeats=3)
     assert asked == [(name, 0.0) for name in names] + 3 * [(name, 6.0) for name in names]
@@ -94,7 +95,7 @@ def test_physics_runs_every_step_it_counts() -> None:
     assert set(np.unique(np.asarray(last.action))) == {0, 1}
     assert abs(float(np.asarray(last.action).mean()) - 0.5) < 4 * 0.5 / np.sqrt(steps * batch)
     # No environment has taken more steps in its present episode than three rollouts have; some episodes ended.
-    assert 0 < int(np.asarray(worker.length).max()) < 3 * steps
+    assert 0 < int(np.asarray(worker.tally.length).max()) < 3 * steps
     # What was seen last is where the environments stand now, unless their episodes ended.
     goes_on = ~np.asarray(last.terminated | last.truncated)[-1]
     np.testing.assert_array_equal(np.asarray(last.next_obs)[-1][goes_on], np.asarray(worker.obs)[goes_on])

@@ -14,6 +14,7 @@ from safetensors.numpy import load_file, save_file
 
 from rcpo.checkpoint import from_json, load_tree, named_leaves, read_json, save_tree, write_atomically, write_json
 from rcpo.config import TrainConfig
+from rcpo.envs.settings import MarsRoverSettings
 from rcpo.errors import UsageError
 from rcpo.networks import ConvolutionalActorCritic, TabularActorCritic
 from rcpo.policy import Policy, mix, single
@@ -145,7 +146,7 @@ def test_every_preset_survives_json(tmp_path: Path, name: str) -> None:
 def test_what_no_preset_has_survives_json_too() -> None:
     config = TrainConfig(constraints=("P(crash) <= 0.1", "sum(goal) >= 0.5"), method="primal-dual", seed=7, steps=1e9)
     learner = replace(config.learner, box=2.5, optimiser="adam", exploring=Schedule(0.5, "power", offset=3.0))
-    config = replace(config, learner=learner, env=replace(config.env, map="somewhere.txt", max_steps=50))
+    config = replace(config, learner=learner, env=MarsRoverSettings(map="somewhere.txt", max_steps=50))
     assert from_json(TrainConfig, json.loads(json.dumps(asdict(config)))) == config
 
 

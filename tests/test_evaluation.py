@@ -22,7 +22,7 @@ from rcpo.policy import Policy, mix, single
 pytestmark = pytest.mark.usefixtures("quick_compile")
 
 # One environment for all: each new one is compiled anew.
-FORK = envs.make("fork")
+FORK = envs.make_finite("fork")
 CRASH = (parse("P(crash) <= 0.05"), parse("sum(goal) >= 0.9"))
 
 

@@ -20,7 +20,7 @@ from rcpo.networks import TabularActorCritic
 pytestmark = pytest.mark.usefixtures("quick_compile")
 
 # One environment for all: each new one is compiled anew.
-ENVIRONMENT = envs.make("fork")
+ENVIRONMENT = envs.make_finite("fork")
 QUICK = EvaluationConfig(shortlist_episodes=4096, verdict_episodes=8192)
 LIMITED = (parse("P(crash) <= 0.05"),)
 

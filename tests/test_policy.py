@@ -11,7 +11,7 @@ from rcpo.policy import action_probabilities, logits_of, mix, single
 
 pytestmark = pytest.mark.usefixtures("quick_compile")
 
-FORK = envs.make("fork")
+FORK = envs.make_finite("fork")
 
 
 def table(seed: int) -> TabularActorCritic:

@@ -5,28 +5,33 @@ import pytest
 
 from rcpo import envs
 from rcpo.constraints import parse_all
+from rcpo.envs.settings import MarsRoverSettings
 from rcpo.errors import UsageError
 from rcpo.learn import Plan, begin, iterate
 from rcpo.presets import PRESETS, preset
 from rcpo.schedules import Schedule
 
+FINITE = [name for name, entry in PRESETS.items() if set(entry.environments) <= envs.FINITE.keys()]
+ROBOTS = [name for name in PRESETS if name not in FINITE]
 
-@pytest.mark.parametrize("name", PRESETS)
+
+@pytest.mark.parametrize("name", FINITE)
 def test_every_preset_can_learn(name: str) -> None:
     entry = PRESETS[name]
-    environment = envs.make(entry.environment)
+    environment = envs.make_finite(entry.environments[0])
     constraints = parse_all(entry.config.constraints, environment.spec.column_names)
     plan = Plan(entry.config, constraints, 10)
     # Traced, not run: everything is built and every shape checked, through a whole iteration.
     state, metrics = jax.eval_shape(lambda: iterate(plan, environment, begin(plan, environment), 1))
-    assert state.worker.length.shape == (entry.config.learner.environments,)
+    assert state.worker.tally.length.shape == (entry.config.learner.environments,)
     assert metrics["multiplier"].shape == (1, len(constraints))
-    assert preset(name, entry.environment) == entry.config
+    assert preset(name, entry.environments[0]) == entry.config
 
 
 def test_the_paper_to_the_letter() -> None:
     """Appendix B: 1e-3, 5e-4, lambda from 0.6 at 2.5e-5, gamma 0.99, random restarts that decay linearly."""
     config = PRESETS["mars-rover-paper"].config
+    assert isinstance(config.env, MarsRoverSettings)
     learner, multipliers = config.learner, config.multipliers
     assert (learner.actor_step_size, learner.critic_step_size) == (Schedule(1e-3), Schedule(5e-4))
     assert (multipliers.rule, multipliers.initial, multipliers.step_size) == ("integral", 0.6, Schedule(2.5e-5))

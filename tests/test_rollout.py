@@ -135,7 +135,7 @@ def follow(
     """Check every number of a rollout; the episodes that still run at its end."""
     seen = jax.tree.map(np.asarray, rollout)
     steps, batch = seen.reward.shape
-    running = [Running(bool(flag)) for flag in np.asarray(first.from_start)]
+    running = [Running(bool(flag)) for flag in np.asarray(first.tally.from_start)]
     for n in range(batch):
         for t in range(steps):
             one = running[n]
@@ -187,10 +187,10 @@ def test_a_walk_is_recorded_step_by_step(exploring: float) -> None:
     # All kinds of ends happened, and the worker carries what is unfinished.
     assert rollout.truncated.any() and rollout.terminated.any()
     for n, one in enumerate(running):
-        assert last.length[n] == len(one.costs)
-        assert bool(last.from_start[n]) == one.from_start
-        assert last.reward[n] == pytest.approx(one.reward, abs=1e-5)
-        np.testing.assert_allclose(last.columns[n], np.sum(one.costs, axis=0) if one.costs else [0, 0], atol=1e-5)
+        assert last.tally.length[n] == len(one.costs)
+        assert bool(last.tally.from_start[n]) == one.from_start
+        assert last.tally.reward[n] == pytest.approx(one.reward, abs=1e-5)
+        np.testing.assert_allclose(last.tally.columns[n], np.sum(one.costs, axis=0) if one.costs else [0, 0], atol=1e-5)
     counted = np.asarray(rollout.episode.counted)[ended].mean()
     assert {0.0: counted == 1.0, 0.4: 0.4 < counted < 0.8, 1.0: counted == 0.0}[exploring]
 
@@ -239,7 +239,7 @@ def test_the_mars_rover_is_recorded_step_by_step(tmp_path: Any) -> None:
     def begun_at_start(t: int, n: int) -> bool:
         """As the end of the episode says it: what is not recorded is only whether a start was an exploring one."""
         ends = np.flatnonzero(ended[t:, n])
-        return bool(counted[t + ends[0], n]) if len(ends) else bool(last.from_start[n])
+        return bool(counted[t + ends[0], n]) if len(ends) else bool(last.tally.from_start[n])
 
     follow(
         rollout,
@@ -276,8 +276,8 @@ def test_without_constraints_nothing_is_felt() -> None:
     environment = Walk(max_steps=6, ending=0.15)
     _, _, rollout = rollouts(environment, (), jax.random.key(5), 12, 15, 0.0)
     assert rollout.penalty.shape == (15, 12, 0) and rollout.episode.value.shape == (15, 12, 0)
-    value, finished = measure(rollout)
-    assert value.shape == (0,) and finished == (rollout.terminated | rollout.truncated).sum()
+    value, measured = measure((), rollout)
+    assert value.shape == measured.shape == (0,)
 
 
 def test_an_episode_that_ends_in_its_last_step_is_not_truncated() -> None:
@@ -305,8 +305,8 @@ def test_measured_values_are_means_over_finished_episodes() -> None:
         for n in range(12)
         if (rollout.terminated | rollout.truncated)[t, n] and rollout.episode.counted[t, n]
     ]
-    value, finished = measure(rollout)
-    assert finished == len(worth) > 10
+    value, measured = measure(WALK_CONSTRAINTS, rollout)
+    assert measured.all() and len(worth) > 10
     np.testing.assert_allclose(value, np.mean(worth, axis=0), rtol=1e-5)
 
 
@@ -314,8 +314,8 @@ def test_no_finished_episode_no_measurement() -> None:
     """Zero of them, and zeros rather than anything that is not a number."""
     environment = Walk(max_steps=100, ending=0.0)
     _, _, rollout = rollouts(environment, WALK_CONSTRAINTS, jax.random.key(0), 3, 5, 0.0)
-    value, finished = measure(rollout)
-    assert finished == 0
+    value, measured = measure(WALK_CONSTRAINTS, rollout)
+    assert not measured.any()
     np.testing.assert_array_equal(value, np.zeros(5))
 
 
@@ -332,7 +332,7 @@ def test_first_episodes() -> None:
 
 
 def test_a_look_up_keeps_the_leading_axes() -> None:
-    environment = envs.make("fork")
+    environment = envs.make_finite("fork")
     rng = np.random.default_rng(0)
     logits, values = rng.normal(size=(5, 2)).astype(np.float32), rng.normal(size=5).astype(np.float32)
     at = look(TabularActorCritic(jnp.asarray(logits), jnp.asarray(values)), environment, 10**6)

@@ -1,7 +1,8 @@
 """How fast training is on this machine, beside what its two halves reach alone."""
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
 from statistics import median
@@ -10,13 +11,15 @@ from typing import Any, Final, final
 import equinox as eqx
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jaxtyping import Array, Int, PRNGKeyArray
 
 from rcpo import envs, presets
 from rcpo.constraints import parse_all
-from rcpo.envs.base import JaxEnvironment
+from rcpo.envs.base import HostCopies, HostEnvironment, JaxEnvironment
 from rcpo.errors import UsageError
-from rcpo.learn import Plan, begin, experience, iterate, learn
+from rcpo.host import in_range
+from rcpo.learn import Plan, begin, experience, experience_on_host, iterate, iterate_on_host, learn
 from rcpo.rollout import collect, look, start
 from rcpo.run import make_plan
 from rcpo.types import Metrics, Rollout, TrainState, Worker
@@ -121,25 +124,70 @@ def draw(at: Callable[[Array], tuple[Array, Array]], key: PRNGKeyArray, obs: Arr
     return jax.random.categorical(key, at(obs)[0])
 
 
-def prepare(environment: str, preset: str | None = None) -> dict[str, Program]:
-    """The compiled programs `physics`, `learner` and `train` of a preset (without a name, the environment's own)."""
+@contextmanager
+def prepared(environment: str, preset: str | None = None) -> Iterator[dict[str, Program]]:
+    """The programs `physics`, `learner` and `train` of a preset (without a name, the environment's own), compiled."""
     envs.check_name(environment)
     config = presets.preset(preset, environment)
     built = envs.make(environment, config.env)
     plan, _ = make_plan(config, parse_all(config.constraints, built.spec.column_names), built)
-    state = begin(plan, built)
-    _, rollout = jax.jit(experience, static_argnums=0)(plan, built, state)
-    steps = ITERATIONS * plan.steps_per_iteration(built)
+    if isinstance(built, JaxEnvironment):
+        yield compiled_programs(plan, built)
+        return
+    with built.open(plan.config.learner.environments) as copies:
+        yield host_programs(plan, built, copies)
+
+
+def compiled_programs(plan: Plan, environment: JaxEnvironment) -> dict[str, Program]:
+    """Of an environment written in JAX."""
+    state = begin(plan, environment)
+    _, rollout = jax.jit(experience, static_argnums=0)(plan, environment, state)
+    steps = ITERATIONS * plan.steps_per_iteration(environment)
 
     def compiled(function: Any, *inputs: Any) -> Program:
         started = time.perf_counter()
-        program = function.lower(plan, built, *inputs, count=ITERATIONS).compile()
-        return Program(lambda: program(built, *inputs), steps, time.perf_counter() - started)
+        program = function.lower(plan, environment, *inputs, count=ITERATIONS).compile()
+        return Program(lambda: program(environment, *inputs), steps, time.perf_counter() - started)
 
     return {
         "physics": compiled(physics, state.worker, rollout, state.key),
         "learner": compiled(learner, state, rollout),
         "train": compiled(iterate, state),
+    }
+
+
+def host_programs(plan: Plan, environment: HostEnvironment, copies: HostCopies) -> dict[str, Program]:
+    """Of an environment on the host; training goes on from call to call.
+
+    * physics: the simulations alone, taking the actions of a rollout from where that rollout began.
+    * learner: `learn` alone, on that rollout.
+    * train: `iterate_on_host`, just as training calls it.
+    """
+    started = time.perf_counter()
+    state, _ = iterate_on_host(plan, environment, copies, begin(plan, environment, copies), 2)
+    beginning = copies.save()
+    state, rollout = experience_on_host(plan, copies, environment.spec, state)
+    actions = [in_range(environment.spec.actions, action) for action in np.asarray(rollout.action)]
+    per_iteration = plan.steps_per_iteration(environment)
+    latest = [state]
+
+    def simulate() -> None:
+        after = copies.save()
+        copies.restore(beginning)
+        for action in actions:
+            copies.simulate(action)
+        copies.restore(after)
+
+    def train() -> TrainState:
+        latest[0], _ = iterate_on_host(plan, environment, copies, latest[0], 1)
+        return latest[0]
+
+    simulate()
+    seconds = time.perf_counter() - started
+    return {
+        "physics": Program(simulate, per_iteration, seconds),
+        "learner": Program(lambda: learn(plan, environment, state, rollout), per_iteration, 0.0),
+        "train": Program(train, per_iteration, 0.0),
     }
 
 
@@ -169,14 +217,15 @@ def bench(environment: str, preset: str | None = None, seconds: float = 3.0, rep
         raise UsageError(f"got {seconds:g} seconds; give a number that is not negative")
     if repeats < 1:
         raise UsageError(f"got {repeats} repeats; give at least 1")
-    programs = prepare(environment, preset)
-    for program in programs.values():
-        rate(program, 0.0)
-    turns = [{name: rate(program, seconds) for name, program in programs.items()} for _ in range(repeats)]
+    with prepared(environment, preset) as programs:
+        for program in programs.values():
+            rate(program, 0.0)
+        turns = [{name: rate(program, seconds) for name, program in programs.items()} for _ in range(repeats)]
+        compile_seconds = sum(program.compile_seconds for program in programs.values())
     return BenchResult(
         env=environment,
         physics_steps_per_second=median(turn["physics"] for turn in turns),
         learner_steps_per_second=median(turn["learner"] for turn in turns),
         train_steps_per_second=median(turn["train"] for turn in turns),
-        compile_seconds=sum(program.compile_seconds for program in programs.values()),
+        compile_seconds=compile_seconds,
     )

@@ -76,8 +76,10 @@ def from_json(kind: Any, document: Any, where: str = "config") -> Any:
     if dataclasses.is_dataclass(kind):
         return _record_from_json(kind, document, where)
     origin, arguments = typing.get_origin(kind), typing.get_args(kind)
+    if origin is typing.Annotated:
+        return from_json(arguments[0], document, where)
     if origin is types.UnionType:
-        return None if document is None else from_json(arguments[0], document, where)
+        return None if document is None else from_json(_fitting(arguments, document), document, where)
     if origin is tuple and isinstance(document, list):
         return tuple(from_json(arguments[0], entry, where) for entry in document)
     if origin is typing.Literal:
@@ -89,6 +91,13 @@ def from_json(kind: Any, document: Any, where: str = "config") -> Any:
     if not fits:
         raise UsageError(f"cannot read {where}: got {document!r}, expected {kind}")
     return float(document) if kind is float else document
+
+
+def _fitting(kinds: tuple[Any, ...], document: Any) -> Any:
+    """The kind that a document is meant for: among records, the one whose fields it has."""
+    fields = document.keys() if isinstance(document, dict) else set()
+    records = [kind for kind in kinds if dataclasses.is_dataclass(kind)]
+    return next((kind for kind in records if fields == {field.name for field in dataclasses.fields(kind)}), kinds[0])
 
 
 def _record_from_json(kind: Any, document: Any, where: str) -> Any:

@@ -298,7 +298,7 @@ def envs(words: list[str]) -> int:
                 print(f"{name:12} {about}")
         return 0
     spec = environments.make(command.name).spec
-    fitting = [name for name, entry in presets.PRESETS.items() if entry.environment == command.name]
+    fitting = [name for name, entry in presets.PRESETS.items() if command.name in entry.environments]
     if command.json:
         columns = [{"name": c.name, "unit": c.unit, "meaning": c.meaning} for c in spec.columns]
         document = {"env": spec.name, "columns": columns, "actions": spec.actions, "max_steps": spec.max_steps,

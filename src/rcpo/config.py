@@ -3,9 +3,9 @@
 from dataclasses import dataclass, field, replace
 from typing import Annotated, Literal, final
 
-from tyro.conf import Suppress
+from tyro.conf import AvoidSubcommands, Suppress
 
-from rcpo.envs.settings import MarsRoverSettings
+from rcpo.envs.settings import EnvironmentSettings, MarsRoverSettings
 from rcpo.errors import UsageError
 from rcpo.schedules import Schedule, broken_conditions
 
@@ -25,6 +25,16 @@ class MultiplierConfig:
     """eta_1: how far one unit of violation moves the multiplier, per iteration in which an episode finished."""
     proportional: float = 0.0
     """pi only: how much of the present violation is added to the multiplier."""
+    measure: Literal["episodes", "steps"] = "episodes"
+    """What moves the multipliers. episodes: the values of the episodes that finished; steps: for mean(column), the
+    average over the rollout's steps, which stands for episodes of one length and is there in every iteration, while
+    episodes of 1,000 steps end long after the policy that began them (other functionals are measured on episodes)."""
+    margin: float = 0.0
+    """How far inside the limit to aim, as a share of the limit."""
+    ramp: float = 0.0
+    """The share of the run over which the limit moves from `ramp_start` to its place; 0: it is there from the first."""
+    ramp_start: float = 1.0
+    """Where a ramp starts, as a multiple of what the untrained policy spends."""
     relative: bool = False
     """Measure the violation in units of the limit and clip it to [-1, 1]. A limit of 0.01 can be missed by 0.99 from
     above but by 0.01 at most from below: unclipped, a multiplier rises a hundred times faster than it falls."""
@@ -36,6 +46,12 @@ class MultiplierConfig:
             raise UsageError(f"got the multiplier {self.initial:g}; it lies in [0, lambda_max = {self.maximum:g}]")
         if self.step_size.initial < 0.0:
             raise UsageError(f"got the multiplier's step size {self.step_size.initial:g}; it must not be negative")
+        if not 0.0 <= self.margin < 1.0:
+            raise UsageError(f"got the margin {self.margin:g}; it lies in [0, 1)")
+        if not 0.0 <= self.ramp <= 1.0:
+            raise UsageError(f"got a ramp over {self.ramp:g} of the run; it lies in [0, 1]")
+        if self.ramp_start < 0.0:
+            raise UsageError(f"got the start of the ramp {self.ramp_start:g}; give a multiple that is not negative")
         if self.proportional < 0.0:
             raise UsageError(f"got the proportional gain {self.proportional:g}; give one that is not negative")
 
@@ -48,9 +64,51 @@ class MultiplierConfig:
 
 @final
 @dataclass(frozen=True)
+class PPOConfig:
+    """What only proximal policy optimisation knows (Schulman et al. 2017)."""
+
+    epochs: int = 10
+    """How often each rollout is gone through."""
+    minibatches: int = 32
+    """Into how many parts, each a gradient step."""
+    clip: Schedule = Schedule(0.2)
+    """How far the ratio of new to old probabilities counts."""
+    clip_value: bool = False
+    """Keep the critic, too, within `clip` of what it said before the update."""
+    hidden: tuple[int, ...] = (64, 64)
+    """Units of the hidden layers, of the actor as of the critic."""
+    initial_std: float = 1.0
+    """The first standard deviation of each motor's action, in halves of its range."""
+    normalise_observations: bool = True
+    """Standardise what is seen by running statistics."""
+    normalise_rewards: bool = True
+    """Divide rewards by the running standard deviation of the discounted returns."""
+    penalise_normalised: bool = False
+    """Subtract the penalty after that division, not before: the multiplier then means the same whatever the scale of
+    the task's rewards."""
+    centred_penalty: bool = False
+    """For mean(column) charge lambda (c - limit), not lambda c: the exact Lagrangian where episodes may end early.
+    Without it every step alive is taxed, and a robot learns to fall."""
+    spread_starts: bool = False
+    """Cut the first episode of every copy at a random step, so that they do not all end in the same iteration."""
+
+    def __post_init__(self) -> None:
+        for name in ("epochs", "minibatches"):
+            if getattr(self, name) < 1:
+                raise UsageError(f"got {getattr(self, name)} for {name}; give at least 1")
+        if not self.initial_std > 0.0:
+            raise UsageError(f"got the initial standard deviation {self.initial_std:g}; give a number above 0")
+        if any(units < 1 for units in self.hidden):
+            raise UsageError(f"got hidden layers of {self.hidden} units; give at least 1 each")
+
+
+@final
+@dataclass(frozen=True)
 class LearnerConfig:
     """Actor and critic."""
 
+    algorithm: Literal["a2c", "ppo"] = "a2c"
+    """a2c: for environments written in JAX; ppo: for environments on the host."""
     environments: int = 16
     """How many environments run side by side."""
     rollout_steps: int = 5
@@ -78,7 +136,8 @@ class LearnerConfig:
     box: float | None = None
     """Gamma_theta: project every parameter of the policy onto [-box, box]."""
     exploring: Schedule = Schedule(1.0, "linear")
-    """The probability that a training episode starts in a random state (the paper's random restarts)."""
+    """a2c only: the probability that a training episode starts in a random state (the paper's random restarts)."""
+    ppo: PPOConfig = PPOConfig()
 
     def __post_init__(self) -> None:
         for name, step_size in (("actor", self.actor_step_size), ("critic", self.critic_step_size)):
@@ -88,6 +147,10 @@ class LearnerConfig:
         for name in ("environments", "rollout_steps"):
             if getattr(self, name) < 1:
                 raise UsageError(f"got {getattr(self, name)} for {name}; give at least 1")
+        batch = self.environments * self.rollout_steps
+        if self.algorithm == "ppo" and batch % self.ppo.minibatches:
+            raise UsageError(f"got {self.environments} environments x {self.rollout_steps} steps, which cannot be "
+                             f"divided into {self.ppo.minibatches} minibatches; give numbers that divide")  # fmt: skip
         for name in ("discount", "gae_decay"):
             if not 0.0 <= getattr(self, name) <= 1.0:
                 raise UsageError(f"got {name} {getattr(self, name):g}; it lies in [0, 1]")
@@ -103,7 +166,7 @@ class EvaluationConfig:
     points: int = 50
     """How often, spread evenly over the run, the policy is evaluated on fresh episodes."""
     episodes: int = 2048
-    """Episodes of each such evaluation."""
+    """Episodes of each such evaluation; 0: none, what training saw of its own episodes speaks for the policy."""
     shortlist_episodes: int = 40_000
     """Fresh episodes for each policy that looks good enough to be handed over."""
     verdict_episodes: int = 100_000
@@ -116,7 +179,9 @@ class EvaluationConfig:
     """Allow the policy handed over to be a mixture, which picks one of a few networks at the start of each episode."""
 
     def __post_init__(self) -> None:
-        for name in ("points", "episodes", "shortlist_episodes", "verdict_episodes", "looks"):
+        if self.episodes < 0:
+            raise UsageError(f"got {self.episodes} for episodes; give a number that is not negative")
+        for name in ("points", "shortlist_episodes", "verdict_episodes", "looks"):
             if getattr(self, name) < 1:
                 raise UsageError(f"got {getattr(self, name)} for {name}; give at least 1")
         if not 0.5 <= self.confidence < 1.0:
@@ -145,7 +210,7 @@ class TrainConfig:
     learner: LearnerConfig = LearnerConfig()
     multipliers: MultiplierConfig = MultiplierConfig()
     evaluation: EvaluationConfig = EvaluationConfig()
-    env: MarsRoverSettings = field(default_factory=MarsRoverSettings)
+    env: Annotated[EnvironmentSettings, AvoidSubcommands] = field(default_factory=MarsRoverSettings)
 
     def __post_init__(self) -> None:
         if not self.steps >= 1.0:

@@ -35,6 +35,14 @@ class Functional(ABC):
         """What actor and critic feel at this step: the cost itself unless a functional says otherwise."""
         return cost
 
+    def from_steps(self, mean_cost: Any) -> Any | None:
+        """The value of an episode whose steps cost so much on average; None where the average does not tell."""
+        return None
+
+    def allowance(self, limit: Any) -> Any:
+        """What a step may cost, if all cost the same, in an episode that just keeps the limit; 0 where it depends."""
+        return 0.0 * limit
+
 
 @final
 @dataclass(frozen=True)
@@ -64,6 +72,12 @@ class Mean(Functional):
 
     def value(self, total: Any, length: Any) -> Any:
         return total / (length + (length == 0))
+
+    def from_steps(self, mean_cost: Any) -> Any:
+        return mean_cost
+
+    def allowance(self, limit: Any) -> Any:
+        return limit
 
 
 @final

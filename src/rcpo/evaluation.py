@@ -10,16 +10,19 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray
 
-from rcpo import exact
+from rcpo import exact, host
 from rcpo.constraints import Constraint
-from rcpo.envs.base import JaxEnvironment
+from rcpo.envs.base import Environment, HostEnvironment, JaxEnvironment
 from rcpo.intervals import Interval, Verdict, clopper_pearson, judge, student_t
-from rcpo.policy import Policy, action_probabilities, logits_of
+from rcpo.networks import SeparateActorCritic
+from rcpo.policy import Policy, act, action_probabilities, logits_of, rollout_noise
 from rcpo.rollout import advance, start
 from rcpo.types import Episodes, Worker
 
 PARALLEL = 2048
 """Episodes that run side by side: enough to fill both cores, few enough to stay in their caches."""
+PARALLEL_ON_HOST, CHUNK = 64, 50
+"""Copies that run side by side on the host, and after how many steps their episodes are looked at."""
 
 
 @partial(jax.jit, static_argnames=("constraints", "batch"))
@@ -40,7 +43,9 @@ def play(
     def step(carry: tuple[Worker, PRNGKeyArray, Episodes, Array]) -> tuple[Worker, PRNGKeyArray, Episodes, Array]:
         worker, key, done, running = carry
         key, act_key, step_key = jax.random.split(key, 3)
-        worker, _, _, ended = advance(environment, constraints, worker, act(act_key, worker.obs), step_key, 0.0)
+        worker, _, _, ended = advance(
+            environment, constraints, worker, act(act_key, jnp.asarray(worker.obs)), step_key, 0.0
+        )
         now = ended.counted & running
         keep = jax.tree.map(lambda new, old: jnp.where(now.reshape(-1, *(1,) * (new.ndim - 1)), new, old), ended, done)
         return worker, key, keep, running & ~now
@@ -64,9 +69,11 @@ class Sample:
 
 
 def sample(
-    environment: JaxEnvironment, constraints: tuple[Constraint, ...], policy: Policy, episodes: int, key: PRNGKeyArray
+    environment: Environment, constraints: tuple[Constraint, ...], policy: Policy, episodes: int, key: PRNGKeyArray
 ) -> Sample:
     """Exactly `episodes` fresh episodes."""
+    if isinstance(environment, HostEnvironment):
+        return sample_on_host(environment, constraints, policy, episodes, key)
     batches = math.ceil(episodes / PARALLEL)
     batch = min(episodes, PARALLEL)
     played = [play(environment, constraints, policy, k, batch) for k in jax.random.split(key, batches)]
@@ -77,6 +84,61 @@ def sample(
     # Sums over ten thousand episodes need more digits than one episode does.
     value, columns, reward, length, truncated = fields
     return Sample(value.astype(float), columns.astype(float), reward.astype(float), length.astype(int), truncated)
+
+
+def sample_on_host(
+    environment: HostEnvironment,
+    constraints: tuple[Constraint, ...],
+    policy: Policy,
+    episodes: int,
+    key: PRNGKeyArray,
+) -> Sample:
+    """Exactly `episodes` fresh episodes; how many of them each component plays is drawn first."""
+    seed, *keys = jax.random.split(key, policy.components + 1)
+    stream = np.random.default_rng(np.asarray(jax.random.key_data(seed)))
+    weights = np.asarray(policy.weights, dtype=np.float64)
+    shares = stream.multinomial(episodes, weights / weights.sum())
+    played = []
+    for m, share in enumerate(shares):
+        if share:
+            network = jax.tree.map(lambda leaf, m=m: leaf[m], policy.networks)
+            played += play_on_host(environment, constraints, network, bool(policy.greedy[m]), int(share), keys[m])
+    fields = (np.stack([getattr(one, name) for one in played]) for name in Sample.__dataclass_fields__)
+    value, columns, reward, length, truncated = fields
+    return Sample(value.astype(float), columns.astype(float), reward.astype(float), length.astype(int), truncated)
+
+
+def play_on_host(
+    environment: HostEnvironment,
+    constraints: tuple[Constraint, ...],
+    network: SeparateActorCritic,
+    greedy: bool,
+    episodes: int,
+    key: PRNGKeyArray,
+) -> list[Episodes]:
+    """`episodes` episodes of one network: of each copy the first ones, for those that end first are the short ones.
+
+    An episode in which a copy broke down does not count; the copy plays another one.
+    """
+    spec, batch = environment.spec, min(episodes, PARALLEL_ON_HOST)
+    seed_key, key = jax.random.split(key)
+    seed = int(jax.random.randint(seed_key, (), 0, np.iinfo(np.int32).max))
+    wanted = episodes // batch + (np.arange(batch) < episodes % batch)
+    kept: list[list[Episodes]] = [[] for _ in range(batch)]
+    with environment.open(batch) as copies:
+        worker = host.begin(copies, spec, constraints, batch, seed, spread=False)
+        while any(len(mine) < number for mine, number in zip(kept, wanted, strict=True)):
+            key, noise_key = jax.random.split(key)
+            noise = np.asarray(rollout_noise(network, noise_key, (CHUNK, batch, spec.outputs)))
+
+            def draw(obs: np.ndarray, t: int, noise: np.ndarray = noise) -> Array:
+                return act(network, obs, noise[t], greedy)
+
+            worker, rollout = host.collect(copies, spec, constraints, draw, worker, CHUNK)
+            ended: Episodes = jax.tree.map(np.asarray, rollout.episode)
+            for t, n in zip(*np.nonzero(ended.counted), strict=True):
+                kept[n].append(jax.tree.map(lambda leaf, t=t, n=n: leaf[t, n], ended))
+    return [one for mine, number in zip(kept, wanted, strict=True) for one in mine[:number]]
 
 
 @final
@@ -126,7 +188,7 @@ def constraint_interval(constraint: Constraint, values: Float[np.ndarray, " E"],
 
 
 def summarise(
-    environment: JaxEnvironment, constraints: tuple[Constraint, ...], drawn: Sample, confidence: float
+    environment: Environment, constraints: tuple[Constraint, ...], drawn: Sample, confidence: float
 ) -> Evaluation:
     """The intervals and verdicts of a sample."""
     estimates = []
@@ -151,7 +213,7 @@ def summarise(
 
 
 def evaluate_policy(
-    environment: JaxEnvironment,
+    environment: Environment,
     constraints: tuple[Constraint, ...],
     policy: Policy,
     episodes: int,
@@ -163,10 +225,10 @@ def evaluate_policy(
     return summarise(environment, constraints, drawn, confidence)
 
 
-def exact_value(environment: JaxEnvironment, policy: Policy) -> exact.ExactValue | None:
+def exact_value(environment: Environment, policy: Policy) -> exact.ExactValue | None:
     """The truth about a policy, as episodes cut at the cap see it; None where the environment is not finite."""
-    cmdp = environment.cmdp()
-    if cmdp is None:
+    cmdp = environment.cmdp() if isinstance(environment, JaxEnvironment) else None
+    if not isinstance(environment, JaxEnvironment) or cmdp is None:
         return None
     parts = [
         exact.evaluate(cmdp, probabilities, cap=environment.spec.max_steps)

@@ -17,7 +17,7 @@ from rcpo import __version__, envs
 from rcpo.checkpoint import from_json, load_tree, read_json, save_tree, write_json
 from rcpo.config import TrainConfig
 from rcpo.constraints import parse_all
-from rcpo.envs.base import JaxEnvironment
+from rcpo.envs.base import Environment
 from rcpo.errors import UsageError
 from rcpo.evaluation import Estimate, Evaluation
 from rcpo.handover import Handover
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from rcpo.run import Run
 
 CONFIG, METRICS, POLICY, VERDICT = "config.json", "metrics.jsonl", "policy.safetensors", "verdict.json"
-PACKAGES = ("jax", "equinox", "optax", "numpy", "scipy", "gymnasium")
+PACKAGES = ("jax", "equinox", "optax", "numpy", "scipy", "gymnasium", "mujoco")
 
 
 def versions() -> dict[str, str]:
@@ -137,7 +137,7 @@ def load(folder: str | Path) -> "Run":
         environment = envs.make(name, config.env)
         constraints = parse_all(config.constraints, environment.spec.column_names)
         components = verdict["components"]
-        policy = load_tree(folder / POLICY, _blank_policy(environment, len(components)))
+        policy = load_tree(folder / POLICY, _blank_policy(environment, config, len(components)))
         estimates = tuple(
             Estimate(constraint, _interval(entry), entry["verdict"])
             for constraint, entry in zip(constraints, verdict["constraints"], strict=True)
@@ -168,8 +168,8 @@ def _interval(document: Mapping[str, Any]) -> Interval:
     )
 
 
-def _blank_policy(environment: JaxEnvironment, components: int) -> Policy:
+def _blank_policy(environment: Environment, config: TrainConfig, components: int) -> Policy:
     """A policy of the right shape, to be filled from a file."""
-    network = jax.eval_shape(lambda key: new_network(environment, key), jax.random.key(0))
+    network = jax.eval_shape(lambda key: new_network(environment, config.learner, key), jax.random.key(0))
     networks = jax.tree.map(lambda leaf: jnp.zeros((components, *leaf.shape), leaf.dtype), network)
     return Policy(networks, jnp.zeros(components), jnp.zeros(components, bool))

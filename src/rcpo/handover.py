@@ -18,7 +18,7 @@ from scipy.special import ndtri
 
 from rcpo.config import EvaluationConfig
 from rcpo.constraints import Constraint
-from rcpo.envs.base import JaxEnvironment
+from rcpo.envs.base import Environment
 from rcpo.evaluation import Evaluation, Sample, sample, summarise
 from rcpo.policy import Policy, mix, single
 
@@ -116,7 +116,7 @@ def margins(
 
 
 def hand_over(
-    environment: JaxEnvironment,
+    environment: Environment,
     constraints: tuple[Constraint, ...],
     candidates: Sequence[Candidate],
     config: EvaluationConfig,
@@ -124,7 +124,8 @@ def hand_over(
     say: Callable[[str], None] = lambda text: None,
 ) -> Handover:
     """The best policy that is verified to keep every limit, or the closest one, said to be unverified."""
-    pool = list(candidates)
+    # A candidate without an episode to its name says nothing; if there is no other, the last network has to do.
+    pool = [candidate for candidate in candidates if candidate.episodes] or list(candidates[-1:])
     share = 1.0 - (1.0 - config.confidence) / config.looks
     best: Handover | None = None
     for look in range(config.looks):
@@ -153,7 +154,7 @@ def hand_over(
 
 
 def _careful_choice(
-    environment: JaxEnvironment,
+    environment: Environment,
     constraints: tuple[Constraint, ...],
     pool: list[Candidate],
     config: EvaluationConfig,

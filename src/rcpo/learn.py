@@ -1,22 +1,29 @@
-"""The paper's Algorithm 1 as one compiled program: collect, learn, again."""
+"""The paper's Algorithm 1: collect, learn, again. One compiled program for environments written in JAX, else a loop."""
 
+import math
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import final
+from typing import Final, final
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Int, PRNGKeyArray
+import numpy as np
+from jaxtyping import Array, Float, Int, PRNGKeyArray, PyTree
 
-from rcpo import multipliers
-from rcpo.algorithms import a2c, primal_dual
-from rcpo.config import TrainConfig
+from rcpo import host, multipliers
+from rcpo.algorithms import a2c, ppo, primal_dual
+from rcpo.config import LearnerConfig, TrainConfig
 from rcpo.constraints import Constraint
-from rcpo.envs.base import JaxEnvironment
-from rcpo.networks import ActorCritic, ConvolutionalActorCritic, TabularActorCritic
+from rcpo.envs.base import Environment, EnvSpec, HostCopies, HostEnvironment, JaxEnvironment
+from rcpo.networks import ConvolutionalActorCritic, TabularActorCritic, separate_actor_critic
+from rcpo.normalise import ReturnStatistics, no_statistics
+from rcpo.policy import act, rollout_noise
 from rcpo.rollout import collect, first_episodes, look, measure, start
-from rcpo.types import Agent, Metrics, Rollout, TrainState
+from rcpo.types import Agent, Metrics, MultiplierState, Rollout, TrainState
+
+SHUFFLE_STREAM: Final = 1
+"""The order of minibatches is drawn from a random stream of its own."""
 
 
 @final
@@ -33,46 +40,71 @@ class Plan:
         return replace(self, config=replace(self.config, seed=0))
 
     @property
+    def limit(self) -> Float[Array, " K"]:
+        return jnp.array([constraint.limit for constraint in self.constraints])
+
+    @property
+    def sign(self) -> Float[Array, " K"]:
+        return jnp.array([constraint.sign for constraint in self.constraints])
+
+    @property
     def whole_episodes(self) -> bool:
         return self.config.method == "primal-dual"
 
-    def steps_per_iteration(self, environment: JaxEnvironment) -> int:
+    def steps_per_iteration(self, environment: Environment) -> int:
         learner = self.config.learner
         return learner.environments * (environment.spec.max_steps if self.whole_episodes else learner.rollout_steps)
 
 
-def learn(plan: Plan, environment: JaxEnvironment, state: TrainState, rollout: Rollout) -> tuple[TrainState, Metrics]:
+def learn(plan: Plan, environment: Environment, state: TrainState, rollout: Rollout) -> tuple[TrainState, Metrics]:
     """One iteration of reward constrained policy optimisation (the paper's Algorithm 1)."""
-    config, iterations = plan.config, plan.iterations
-    multiplier = state.multipliers.value
-    limit = jnp.array([constraint.limit for constraint in plan.constraints])
-    sign = jnp.array([constraint.sign for constraint in plan.constraints])
-
     # Fast: critic and actor, on r - lambda . c (Eq. 10 and 11), or on R - lambda . C itself (Eq. 7).
+    agent, metrics = improve(plan, environment, state, rollout)
+    # Slow: the multiplier, on J_C - alpha (Eq. 5 and 8).
+    moved, measured = ascend(plan, state.multipliers, state.iteration, rollout)
+    return TrainState(agent, moved, state.worker, state.key, state.iteration + 1), metrics | measured
+
+
+def improve(plan: Plan, environment: Environment, state: TrainState, rollout: Rollout) -> tuple[Agent, Metrics]:
+    """The agent after one update of the plan's method."""
+    learner, multiplier, now = plan.config.learner, state.multipliers.value, (state.iteration, plan.iterations)
+    if learner.algorithm == "ppo":
+        aimed = aim(plan, state.multipliers, state.iteration)
+        key = jax.random.fold_in(state.key, SHUFFLE_STREAM)
+        return ppo.update(learner, plan.constraints, state.agent, rollout, multiplier, aimed, key, *now)
+    assert isinstance(environment, JaxEnvironment)
     if plan.whole_episodes:
-        agent, metrics = primal_dual.update(
-            config.learner, environment, state.agent, rollout, multiplier, sign, state.iteration, iterations
-        )
-    else:
-        agent, metrics = a2c.update(
-            config.learner, environment, state.agent, rollout, multiplier, state.iteration, iterations
-        )
+        return primal_dual.update(learner, environment, state.agent, rollout, multiplier, plan.sign, *now)
+    return a2c.update(learner, environment, state.agent, rollout, multiplier, *now)
 
-    # Slow: the multiplier, on J_C - alpha of the episodes that finished (Eq. 5 and 8).
-    value, finished = measure(rollout)
-    violation = sign * (value - limit)
-    measured = jnp.broadcast_to(finished > 0, violation.shape)
-    moved = multipliers.ascend(config.rule, state.multipliers, violation, limit, measured, iterations)
 
-    counted = rollout.episode.counted
-    metrics |= {
-        "episodes": finished,
-        "reward": jnp.sum(rollout.episode.reward * counted),
-        "length": jnp.sum(rollout.episode.length * counted),
-        "value": value * finished,
+@partial(jax.jit, static_argnames="plan")
+def aim(plan: Plan, state: MultiplierState, iteration: Int[Array, ""]) -> Float[Array, " K"]:
+    """What each multiplier steers towards now."""
+    return multipliers.aim(plan.config.rule, state, plan.limit, plan.sign, iteration, plan.iterations)
+
+
+@partial(jax.jit, static_argnames="plan")
+def ascend(
+    plan: Plan, state: MultiplierState, iteration: Int[Array, ""], rollout: Rollout
+) -> tuple[MultiplierState, Metrics]:
+    """The multipliers after one rollout, and what its episodes were worth."""
+    rule = plan.config.rule
+    value, measured = measure(plan.constraints, rollout, steps=rule.measure == "steps")
+    state = eqx.tree_at(lambda state: state.first, state, multipliers.remember_first(state, value, measured))
+    aimed = multipliers.aim(rule, state, plan.limit, plan.sign, iteration, plan.iterations)
+    moved = multipliers.ascend(rule, state, plan.sign * (value - aimed), plan.limit, measured, plan.iterations)
+    episode = rollout.episode
+    counted = episode.counted
+    return moved, {
+        "episodes": counted.sum(),
+        "reward": jnp.sum(episode.reward * counted),
+        "length": jnp.sum(episode.length * counted),
+        "value": jnp.sum(episode.value * counted[..., None], axis=(0, 1)),
+        "value_squared": jnp.sum(episode.value**2 * counted[..., None], axis=(0, 1)),
         "multiplier": moved.value,
+        "aim": aimed,
     }
-    return TrainState(agent, moved, state.worker, state.key, state.iteration + 1), metrics
 
 
 def experience(plan: Plan, environment: JaxEnvironment, state: TrainState) -> tuple[TrainState, Rollout]:
@@ -108,23 +140,65 @@ def iterate(plan: Plan, environment: JaxEnvironment, state: TrainState, count: i
     return jax.lax.scan(once, state, None, length=count)
 
 
-def new_network(environment: JaxEnvironment, key: PRNGKeyArray) -> ActorCritic:
-    """A table where what is seen is a state's number, the paper's CNN where it is a picture."""
-    spec, states = environment.spec, environment.states()
+def experience_on_host(plan: Plan, copies: HostCopies, spec: EnvSpec, state: TrainState) -> tuple[TrainState, Rollout]:
+    """The same from live copies."""
+    learner = plan.config.learner
+    key, noise_key = jax.random.split(state.key)
+    network = state.agent.network
+    # Drawn at once and read on the host: an index into one of JAX's arrays costs as much as acting does.
+    noise = np.asarray(rollout_noise(network, noise_key, (learner.rollout_steps, learner.environments, spec.outputs)))
+
+    def draw(obs: np.ndarray, t: int) -> Array:
+        return act(network, obs, noise[t])
+
+    worker, rollout = host.collect(copies, spec, plan.constraints, draw, state.worker, learner.rollout_steps)
+    return TrainState(state.agent, state.multipliers, worker, key, state.iteration), rollout
+
+
+def iterate_on_host(
+    plan: Plan, environment: HostEnvironment, copies: HostCopies, state: TrainState, count: int
+) -> tuple[TrainState, Metrics]:
+    """`count` iterations; the metrics of each, stacked."""
+    seen = []
+    for _ in range(count):
+        state, rollout = experience_on_host(plan, copies, environment.spec, state)
+        state, metrics = learn(plan, environment, state, rollout)
+        seen.append(metrics)
+    return state, jax.tree.map(lambda *leaves: np.stack(leaves), *seen)
+
+
+def new_network(environment: Environment, learner: LearnerConfig, key: PRNGKeyArray) -> PyTree:
+    """Separate perceptrons for PPO; else a table where what is seen is a state's number, or the paper's CNN."""
+    spec = environment.spec
+    if learner.algorithm == "ppo":
+        size = math.prod(spec.observation_shape)
+        return separate_actor_critic(
+            key, size, spec.actions, learner.ppo.hidden, learner.ppo.initial_std, learner.ppo.normalise_observations
+        )
+    assert isinstance(environment, JaxEnvironment)
+    states = environment.states()
     if states is not None and spec.observation_shape == ():
         return TabularActorCritic(jnp.zeros((len(states), spec.choices)), jnp.zeros(len(states)))
     return ConvolutionalActorCritic(key, spec.observation_shape, spec.choices)
 
 
-def begin(plan: Plan, environment: JaxEnvironment) -> TrainState:
-    """The state before the first iteration."""
+def begin(plan: Plan, environment: Environment, copies: HostCopies | None = None) -> TrainState:
+    """The state before the first iteration; `copies` are the live ones of an environment on the host."""
     key = jax.random.key(plan.config.seed)
     network_key, worker_key, key = jax.random.split(key, 3)
-    learner = plan.config.learner
-    network = new_network(environment, network_key)
-    worker = start(environment, plan.constraints, worker_key, learner.environments, learner.exploring.initial)
+    learner, count = plan.config.learner, plan.config.learner.environments
+    network = new_network(environment, learner, network_key)
+    if copies is None:
+        assert isinstance(environment, JaxEnvironment)
+        agent = Agent(network, a2c.optimiser(learner).init(network))
+        worker = start(environment, plan.constraints, worker_key, count, learner.exploring.initial)
+    else:
+        returns = ReturnStatistics(no_statistics(()), jnp.zeros(count)) if learner.ppo.normalise_rewards else None
+        agent = Agent(network, ppo.start(learner, network), returns)
+        spread = learner.ppo.spread_starts
+        worker = host.begin(copies, environment.spec, plan.constraints, count, plan.config.seed, spread)
     return TrainState(
-        agent=Agent(network, a2c.optimiser(learner).init(network)),
+        agent=agent,
         multipliers=multipliers.start(plan.config.rule, len(plan.constraints)),
         worker=worker,
         key=key,

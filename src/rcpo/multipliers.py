@@ -1,7 +1,7 @@
 """The slow timescale: how the multipliers follow the measured violation."""
 
 import jax.numpy as jnp
-from jaxtyping import Array, Bool, Float
+from jaxtyping import Array, Bool, Float, Int
 
 from rcpo.config import MultiplierConfig
 from rcpo.types import MultiplierState
@@ -9,7 +9,29 @@ from rcpo.types import MultiplierState
 
 def start(config: MultiplierConfig, constraints: int) -> MultiplierState:
     value = jnp.full(constraints, config.initial, jnp.float32)
-    return MultiplierState(value=value, integral=value, updates=jnp.zeros(constraints, jnp.int32))
+    nothing = jnp.zeros(constraints)
+    return MultiplierState(value=value, integral=value, updates=nothing.astype(jnp.int32), first=nothing)
+
+
+def aim(
+    config: MultiplierConfig,
+    state: MultiplierState,
+    limit: Float[Array, " K"],
+    sign: Float[Array, " K"],
+    iteration: Int[Array, ""],
+    iterations: int,
+) -> Float[Array, " K"]:
+    """What the multipliers steer towards now: the limit, a margin inside it, reached along a ramp if there is one.
+
+    A ramp comes down from what the untrained policy spends, where that is beyond the limit: the agent learns to move
+    first and to save then.
+    """
+    place = limit - sign * config.margin * jnp.abs(limit)
+    if config.ramp == 0.0:
+        return place
+    far = jnp.where(state.updates > 0, config.ramp_start * state.first, place)
+    beyond = jnp.maximum(sign * (far - place), 0.0)
+    return place + sign * beyond * jnp.clip(1.0 - iteration / (config.ramp * iterations), 0.0, 1.0)
 
 
 def ascend(
@@ -34,5 +56,15 @@ def ascend(
     integral = jnp.where(measured, jnp.clip(moved, 0.0, config.maximum), state.integral)
     value = jnp.clip(integral + proportional * violation, 0.0, config.maximum)
     return MultiplierState(
-        value=jnp.where(measured, value, state.value), integral=integral, updates=state.updates + measured
+        value=jnp.where(measured, value, state.value),
+        integral=integral,
+        updates=state.updates + measured,
+        first=state.first,
     )
+
+
+def remember_first(
+    state: MultiplierState, value: Float[Array, " K"], measured: Bool[Array, " K"]
+) -> Float[Array, " K"]:
+    """The first value measured of each constraint."""
+    return jnp.where(measured & (state.updates == 0), value, state.first)

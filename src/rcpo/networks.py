@@ -1,6 +1,7 @@
 """Actor-critic networks: pytrees of arrays, evaluated on a whole batch of observations at once."""
 
 from collections.abc import Sequence
+from itertools import pairwise
 from typing import Final, Protocol, final, runtime_checkable
 
 import equinox as eqx
@@ -8,6 +9,10 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, PRNGKeyArray
+
+from rcpo.distributions import Categorical, Distribution, Gaussian
+from rcpo.envs.base import Box
+from rcpo.normalise import RunningStatistics, no_statistics, standardise
 
 CONVOLUTIONS: Final = ((16, 5, 3), (32, 3, 2), (32, 2, 1))
 """The paper's appendix B: (channels, kernel, stride) of each layer."""
@@ -100,3 +105,72 @@ class TabularActorCritic(eqx.Module):
 def is_critic(path: tuple) -> bool:
     """Whether a parameter, named by its path in the network, belongs to the critic alone."""
     return isinstance(path[0], jax.tree_util.GetAttrKey) and path[0].name in {"critic", "values"}
+
+
+@final
+class Perceptron(eqx.Module):
+    """Layers of tanh units and a linear one on top."""
+
+    layers: tuple[Linear, ...]
+
+    def __init__(self, key: PRNGKeyArray, sizes: Sequence[int], last_gain: float):
+        keys = jax.random.split(key, len(sizes) - 1)
+        gains = [*[float(np.sqrt(2.0))] * (len(sizes) - 2), last_gain]
+        self.layers = tuple(
+            Linear(key, inputs, outputs, gain)
+            for key, (inputs, outputs), gain in zip(keys, pairwise(sizes), gains, strict=True)
+        )
+
+    def __call__(self, x: Float[Array, "... inputs"]) -> Float[Array, "... outputs"]:
+        for layer in self.layers[:-1]:
+            x = jnp.tanh(layer(x))
+        return self.layers[-1](x)
+
+
+@final
+class Actor(eqx.Module):
+    """Action means and one standard deviation per motor (the paper's DiagGaussian), or the logits of choices."""
+
+    body: Perceptron
+    log_std: Float[Array, " A"] | None
+
+    def __call__(self, seen: Float[Array, "... D"]) -> Distribution:
+        outputs = self.body(seen)
+        return Categorical(outputs) if self.log_std is None else Gaussian(outputs, self.log_std)
+
+
+@final
+class SeparateActorCritic(eqx.Module):
+    """The paper's networks for the robots (appendix B): actor and critic share nothing but how they see.
+
+    Actions are in units of half the range of each motor, around its middle.
+    """
+
+    sight: RunningStatistics | None
+    """How observations are standardised; None: seen as they are."""
+    actor: Actor
+    critic: Perceptron
+
+    def see(self, obs: Float[Array, "... D"]) -> Float[Array, "... D"]:
+        return obs if self.sight is None else standardise(self.sight, obs)
+
+    def distribution(self, obs: Float[Array, "... D"]) -> Distribution:
+        return self.actor(self.see(obs))
+
+    def value(self, obs: Float[Array, "... D"]) -> Float[Array, "..."]:
+        return self.critic(self.see(obs))[..., 0]
+
+
+def separate_actor_critic(
+    key: PRNGKeyArray, observation_size: int, actions: int | Box, hidden: Sequence[int], initial_std: float, see: bool
+) -> SeparateActorCritic:
+    """New networks for an environment."""
+    actor_key, critic_key = jax.random.split(key)
+    outputs = actions if isinstance(actions, int) else len(actions.low)
+    log_std = None if isinstance(actions, int) else jnp.full(outputs, float(np.log(initial_std)))
+    return SeparateActorCritic(
+        sight=no_statistics((observation_size,)) if see else None,
+        # A first policy that hardly depends on what it sees: only its noise moves the motors.
+        actor=Actor(Perceptron(actor_key, (observation_size, *hidden, outputs), last_gain=0.01), log_std),
+        critic=Perceptron(critic_key, (observation_size, *hidden, 1), last_gain=1.0),
+    )

@@ -1,15 +1,18 @@
 """What a run hands over: networks, how they are mixed, and what they do."""
 
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import final
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Bool, Float, PyTree
+from jaxtyping import Array, Bool, Float, PRNGKeyArray, PyTree
 
+from rcpo.distributions import Categorical, Gaussian
 from rcpo.envs.base import JaxEnvironment
+from rcpo.networks import SeparateActorCritic
 from rcpo.rollout import look
 
 
@@ -72,3 +75,19 @@ def action_probabilities(environment: JaxEnvironment, policy: Policy) -> Float[n
     drawn = wide / wide.sum(axis=-1, keepdims=True)
     best = np.eye(wide.shape[-1])[np.asarray(jnp.argmax(logits, axis=-1))]
     return np.where(np.asarray(policy.greedy)[:, None, None], best, drawn)
+
+
+@partial(jax.jit, static_argnames="shape")
+def rollout_noise(network: SeparateActorCritic, key: PRNGKeyArray, shape: tuple[int, ...]) -> Float[Array, "T N A"]:
+    """What `act` needs to be random, for all steps of a rollout at once."""
+    kind = Categorical if network.actor.log_std is None else Gaussian
+    return kind.noise(key, shape)
+
+
+@partial(jax.jit, static_argnames="greedy")
+def act(
+    network: SeparateActorCritic, obs: Float[Array, "N ..."], noise: Float[Array, "N A"], greedy: bool = False
+) -> Array:
+    """One action for each of N observations: drawn, or the likeliest."""
+    distribution = network.distribution(obs)
+    return distribution.mode() if greedy else distribution.draw(noise)

@@ -1,9 +1,12 @@
 """Named settings. A preset is a `TrainConfig`; every field can be changed from the command line."""
 
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
 from typing import Final, final
 
-from rcpo.config import EvaluationConfig, LearnerConfig, Method, MultiplierConfig, TrainConfig
+from rcpo.config import EvaluationConfig, LearnerConfig, Method, MultiplierConfig, PPOConfig, TrainConfig
+from rcpo.envs import ROBOTS
+from rcpo.envs.settings import RobotSettings
 from rcpo.errors import UsageError, nearest
 from rcpo.schedules import Schedule
 
@@ -11,11 +14,17 @@ from rcpo.schedules import Schedule
 @final
 @dataclass(frozen=True)
 class Preset:
-    """Settings for one environment, and why they are as they are."""
+    """Settings for one environment or several, and what for."""
 
-    environment: str
+    environments: tuple[str, ...]
     purpose: str
     config: TrainConfig
+    exceptions: Mapping[str, Callable[[LearnerConfig], LearnerConfig]] = field(default_factory=dict)
+    """What an environment truly needs to be different."""
+
+    def config_for(self, environment: str) -> TrainConfig:
+        change = self.exceptions.get(environment)
+        return replace(self.config, learner=change(self.config.learner)) if change else self.config
 
 
 def _power(initial: float, exponent: float) -> Schedule:
@@ -45,19 +54,56 @@ _ROVER: Final = TrainConfig(
     ),
 )
 
+_BATCH: Final = 2048
+_LATE_2018: Final = LearnerConfig(
+    algorithm="ppo",
+    environments=64,
+    rollout_steps=_BATCH // 64,
+    actor_step_size=Schedule(3e-4, "linear"),
+    critic_step_size=Schedule(1.5e-4, "linear"),
+    optimiser="adam",
+    gradient_clip=0.5,
+    entropy=Schedule(0.0),
+    value_coefficient=0.5,
+    discount=0.99,
+    gae_decay=0.95,
+    normalise_advantage=True,
+    exploring=Schedule(0.0),
+    ppo=PPOConfig(clip=Schedule(0.2, "linear"), clip_value=True),
+)
+"""The paper's appendix B; where it is silent, PPO as Kostrikov had it in late 2018."""
+
+_ROBOT: Final = replace(
+    _LATE_2018,
+    divide_by_multiplier=True,
+    critic_step_size=Schedule(3e-4, "linear"),
+    ppo=PPOConfig(
+        initial_std=0.37,
+        penalise_normalised=True,
+        centred_penalty=True,
+        spread_starts=True,
+    ),
+)
+
+
+def _long_horizon(learner: LearnerConfig) -> LearnerConfig:
+    """The swimmer's strokes pay off only after it has glided: with a short horizon it never learns to swim."""
+    return replace(learner, discount=0.9999, gae_decay=0.98)
+
+
 PRESETS: Final[dict[str, Preset]] = {
     "mars-rover": Preset(
-        "mars-rover",
+        ("mars-rover",),
         "the best settings known here: many environments, a sharp critic, a PI multiplier, everything annealed",
         _ROVER,
     ),
     "mars-rover-primal-dual": Preset(
-        "mars-rover",
+        ("mars-rover",),
         "the same for the baseline, which plays whole episodes and so needs fewer of them at a time",
         replace(_ROVER, method="primal-dual", learner=replace(_ROVER.learner, environments=64)),
     ),
     "mars-rover-paper": Preset(
-        "mars-rover",
+        ("mars-rover",),
         "the paper's appendix B to the letter; where it is silent, the A2C defaults of Kostrikov (2018)",
         TrainConfig(
             steps=5e6,
@@ -78,8 +124,45 @@ PRESETS: Final[dict[str, Preset]] = {
             evaluation=EvaluationConfig(episodes=1024),
         ),
     ),
+    "robot": Preset(
+        tuple(ROBOTS),
+        "the best settings known here, one set for all robots and limits",
+        TrainConfig(
+            constraints=("mean(torque) <= 0.25",),
+            steps=1e6,
+            learner=_ROBOT,
+            multipliers=MultiplierConfig(
+                rule="pi",
+                measure="steps",
+                relative=True,
+                step_size=Schedule(0.05),
+                proportional=2.0,
+                maximum=100.0,
+                margin=0.02,
+                ramp=0.5,
+            ),
+            evaluation=EvaluationConfig(episodes=0, shortlist_episodes=64, verdict_episodes=128, mixture=False),
+            env=RobotSettings(),
+        ),
+        exceptions={"Swimmer-v5": _long_horizon},
+    ),
+    "paper": Preset(
+        tuple(ROBOTS),
+        "the paper's appendix B; where it is silent, PPO as Kostrikov had it in late 2018",
+        TrainConfig(
+            constraints=("mean(torque) <= 0.25",),
+            steps=1e6,
+            learner=_LATE_2018,
+            multipliers=MultiplierConfig(
+                # 5e-7 and kappa = 1 - 1e-9 per environment step.
+                step_size=Schedule(5e-7 * _BATCH, "geometric", factor=(1.0 - 1e-9) ** _BATCH)
+            ),
+            evaluation=EvaluationConfig(episodes=0, shortlist_episodes=64, verdict_episodes=128, mixture=False),
+            env=RobotSettings(),
+        ),
+    ),
     "theory": Preset(
-        "fork",
+        ("fork",),
         "Theorem 2 at work: a table of parameters in a box, step sizes that keep the conditions of Assumption 3",
         TrainConfig(
             constraints=("P(crash) <= 0.05",),
@@ -106,17 +189,22 @@ PRESETS: Final[dict[str, Preset]] = {
 }
 
 
-def preset(name: str | None, environment: str, method: Method | None = None) -> TrainConfig:
-    """The settings of a preset; without a name, the environment's own for the method."""
-    fitting = {key: entry.config for key, entry in PRESETS.items() if entry.environment == environment}
-    if name is None:
-        own = [config for config in fitting.values() if config.method == (method or "rcpo")] or list(fitting.values())
-        chosen = own[0] if own else TrainConfig(constraints=())
-    elif name not in PRESETS:
+def preset(name: str | None, environment: str, method: Method | None = None, own: str | None = None) -> TrainConfig:
+    """The settings of a preset; without a name, the environment's own for the method.
+
+    For an environment of the user's, `own` names the preset to take unless another is asked for; any may be.
+    """
+    if name is not None and name not in PRESETS:
         raise UsageError(f"unknown preset {name!r}{nearest(name, PRESETS)}")
-    elif name not in fitting:
+    fitting = {key: entry for key, entry in PRESETS.items() if environment in entry.environments}
+    if name is None and own is None:
+        configs = [entry.config_for(environment) for entry in fitting.values()]
+        same = [config for config in configs if config.method == (method or "rcpo")] or configs
+        chosen = same[0] if same else TrainConfig(constraints=())
+    elif name is not None and name not in fitting and own is None:
         others = f"; use {' or '.join(fitting)}" if fitting else ""
-        raise UsageError(f"the preset {name!r} is for {PRESETS[name].environment}, not for {environment}{others}")
+        meant = ", ".join(PRESETS[name].environments)
+        raise UsageError(f"the preset {name!r} is for {meant}, not for {environment}{others}")
     else:
-        chosen = fitting[name]
+        chosen = PRESETS[name or str(own)].config_for(environment)
     return replace(chosen, method=method) if method else chosen

@@ -8,8 +8,9 @@ from jaxtyping import Array, Float, Int, PRNGKeyArray, PyTree
 
 from rcpo.constraints import Constraint
 from rcpo.envs.base import JaxEnvironment
+from rcpo.episodes import add_up, close, open_tally, where_ended
 from rcpo.networks import ActorCritic
-from rcpo.types import EnvStep, Episodes, Rollout, Transition, Worker
+from rcpo.types import EnvStep, Episodes, Rollout, Worker
 
 Act = Callable[[PRNGKeyArray, Array], Int[Array, " N"]]
 Exploring = Float[Array, ""] | float
@@ -45,16 +46,8 @@ def start(
 ) -> Worker:
     """N environments at the beginning of their first episodes."""
     state, from_start = environment.reset(key, batch, exploring)
-    nothing = jnp.zeros(batch)
-    return Worker(
-        state=state,
-        obs=environment.observe(state),
-        from_start=from_start,
-        functionals=tuple(constraint.functional.start(nothing) for constraint in constraints),
-        columns=jnp.zeros((batch, len(environment.spec.columns))),
-        reward=nothing,
-        length=jnp.zeros(batch, jnp.int32),
-    )
+    tally = open_tally(constraints, len(environment.spec.columns), from_start)
+    return Worker(state, environment.observe(state), tally)
 
 
 def advance(
@@ -68,21 +61,15 @@ def advance(
     """One step of every environment: what came of it, what it costs the learner, and which episodes it ended."""
     step_key, reset_key = jax.random.split(key)
     transition = environment.step(step_key, worker.state, action)
-    running, penalty = _add_up(environment, constraints, worker, transition)
-    truncated = ~transition.terminated & (running.length >= environment.spec.max_steps)
-    ended = transition.terminated | truncated
-    values = [c.functional.value(t, running.length) for c, t in zip(constraints, running.functionals, strict=True)]
-    batch = len(running.length)
-    episodes = Episodes(
-        counted=ended & running.from_start,
-        value=jnp.stack(values, axis=-1) if values else jnp.zeros((batch, 0)),
-        columns=running.columns,
-        reward=running.reward,
-        length=running.length,
-        truncated=truncated,
+    tally, penalty = add_up(
+        constraints, environment.spec.column_names, worker.tally, transition.reward, transition.costs
     )
-    fresh = start(environment, constraints, reset_key, batch, exploring)
-    worker = jax.tree.map(lambda new, old: jnp.where(_to_rank(ended, new), new, old), fresh, running)
+    running = Worker(transition.state, environment.observe(transition.state), tally)
+    truncated = ~transition.terminated & (tally.length >= environment.spec.max_steps)
+    ended = transition.terminated | truncated
+    episodes = close(constraints, tally, ended, truncated)
+    fresh = start(environment, constraints, reset_key, len(tally.length), exploring)
+    worker = where_ended(ended, fresh, running)
     step = EnvStep(
         obs=worker.obs,
         next_obs=running.obs,
@@ -90,35 +77,9 @@ def advance(
         costs=transition.costs,
         terminated=transition.terminated,
         truncated=truncated,
+        faulty=jnp.zeros_like(truncated),
     )
     return worker, step, penalty, episodes
-
-
-def _add_up(
-    environment: JaxEnvironment, constraints: tuple[Constraint, ...], worker: Worker, transition: Transition
-) -> tuple[Worker, Float[Array, "N K"]]:
-    """The running episodes after one more step, before any is reset; and the step's penalty under each constraint."""
-    names = environment.spec.column_names
-    totals, penalties = [], []
-    for constraint, before in zip(constraints, worker.functionals, strict=True):
-        cost = transition.costs[:, names.index(constraint.column)]
-        after = constraint.functional.step(before, cost, worker.length)
-        totals.append(after)
-        penalties.append(constraint.sign * constraint.functional.penalty(before, after, cost))
-    running = Worker(
-        state=transition.state,
-        obs=environment.observe(transition.state),
-        from_start=worker.from_start,
-        functionals=tuple(totals),
-        columns=worker.columns + transition.costs,
-        reward=worker.reward + transition.reward,
-        length=worker.length + 1,
-    )
-    return running, jnp.stack(penalties, axis=-1) if penalties else jnp.zeros((len(worker.length), 0))
-
-
-def _to_rank(flag: Array, like: Array) -> Array:
-    return flag.reshape(flag.shape + (1,) * (like.ndim - flag.ndim))
 
 
 def collect(
@@ -134,7 +95,7 @@ def collect(
 
     def step(worker: Worker, key: PRNGKeyArray) -> tuple[Worker, dict[str, PyTree]]:
         act_key, step_key = jax.random.split(key)
-        action = act(act_key, worker.obs)
+        action = act(act_key, jnp.asarray(worker.obs))
         following, seen, penalty, episodes = advance(environment, constraints, worker, action, step_key, exploring)
         return following, dict(
             obs=worker.obs,
@@ -157,12 +118,19 @@ def first_episodes(rollout: Rollout) -> PyTree:
     return jnp.cumsum(ended, axis=0) - ended == 0
 
 
-def measure(rollout: Rollout) -> tuple[Float[Array, " K"], Int[Array, ""]]:
-    """J_C by Monte Carlo on the episodes that finished in this rollout (the paper's Eq. 8), and how many there were.
+def measure(constraints: tuple[Constraint, ...], rollout: Rollout, steps: bool = False) -> tuple[Array, Array]:
+    """J_C by Monte Carlo (the paper's Eq. 8) and whether it was measured at all, both [K].
 
-    Zero where there were none: the caller must leave its multiplier alone then.
+    On the episodes that finished in this rollout, zero where there were none: the caller must leave its multiplier
+    alone then. With `steps`, from the average cost of the rollout's steps, where the functional can be read off it.
     """
     counted = rollout.episode.counted
     finished = counted.sum()
-    total = jnp.sum(rollout.episode.value * counted[..., None], axis=(0, 1))
-    return total / jnp.maximum(finished, 1), finished
+    value = jnp.sum(rollout.episode.value * counted[..., None], axis=(0, 1)) / jnp.maximum(finished, 1)
+    measured = jnp.broadcast_to(finished > 0, value.shape)
+    if steps:
+        for k, constraint in enumerate(constraints):
+            known = constraint.functional.from_steps(constraint.sign * rollout.penalty[..., k].mean())
+            if known is not None:
+                value, measured = value.at[k].set(known), measured.at[k].set(True)
+    return value, measured

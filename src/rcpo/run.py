@@ -2,8 +2,10 @@
 
 import math
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any, final
 
@@ -15,11 +17,11 @@ from rcpo import envs, exact, presets
 from rcpo import folder as folders
 from rcpo.config import EvaluationConfig, TrainConfig
 from rcpo.constraints import Constraint, parse_all
-from rcpo.envs.base import JaxEnvironment
+from rcpo.envs.base import Environment, HostEnvironment, JaxEnvironment
 from rcpo.errors import UsageError, nearest
 from rcpo.evaluation import Evaluation, evaluate_policy, exact_value, sample, summarise
 from rcpo.handover import Candidate, Handover, hand_over, judge_candidate
-from rcpo.learn import Plan, begin, iterate
+from rcpo.learn import Plan, begin, iterate, iterate_on_host
 from rcpo.loggers import JsonLines, Logger, Record
 from rcpo.policy import Policy, single
 from rcpo.types import Metrics, TrainState
@@ -34,7 +36,7 @@ class Run:
     """A finished run."""
 
     environment_name: str
-    environment: JaxEnvironment
+    environment: Environment
     config: TrainConfig
     constraints: tuple[Constraint, ...]
     handover: Handover
@@ -60,7 +62,7 @@ class Run:
 
 
 def train(
-    environment: str | JaxEnvironment,
+    environment: str | Environment,
     constraints: Sequence[str | Constraint] | None = None,
     *,
     preset: str | None = None,
@@ -79,11 +81,13 @@ def train(
     if strange := settings.keys() - TrainConfig.__dataclass_fields__.keys():
         word = min(strange)
         raise UsageError(f"unknown setting {word!r}{nearest(word, TrainConfig.__dataclass_fields__)}")
-    config = replace(config or presets.preset(preset, name, settings.get("method")), **settings)
+    own = None if isinstance(environment, str) or not isinstance(environment, HostEnvironment) else "robot"
+    config = replace(config or presets.preset(preset, name, settings.get("method"), own), **settings)
     if constraints is not None:
         config = replace(config, constraints=tuple(str(constraint) for constraint in constraints))
     built = envs.make(name, config.env) if isinstance(environment, str) else environment
     parsed = parse_all(constraints if constraints is not None else config.constraints, built.spec.column_names)
+    check_fit(config, built)
     folder = None if out is None else Path(out)
     if folder is not None:
         folder.mkdir(parents=True, exist_ok=True)
@@ -96,9 +100,36 @@ def train(
             logger.close()
 
 
+def check_fit(config: TrainConfig, environment: Environment) -> None:
+    """Refuse a method or an algorithm that this kind of environment does not serve."""
+    on_host = isinstance(environment, HostEnvironment)
+    name, algorithm = environment.spec.name, config.learner.algorithm
+    if on_host and config.method == "primal-dual":
+        raise UsageError(f"the method primal-dual plays environments written in JAX, and {name} runs on the host; "
+                         "use --method rcpo or fixed")  # fmt: skip
+    if (algorithm == "ppo") != on_host:
+        place, right = ("runs on the host", "ppo") if on_host else ("is written in JAX", "a2c")
+        raise UsageError(f"got the algorithm {algorithm} for {name}, which {place}; use --learner.algorithm {right}")
+
+
+Advance = Callable[[TrainState, int], tuple[TrainState, Metrics]]
+
+
+@contextmanager
+def training(plan: Plan, environment: Environment) -> Iterator[tuple[TrainState, Advance, Callable[[], int]]]:
+    """The state to begin with, what goes on from a state by some iterations, and how many copies have broken down."""
+    if isinstance(environment, JaxEnvironment):
+        yield begin(plan, environment), partial(iterate, plan.for_any_seed(), environment), lambda: 0
+        return
+    with environment.open(plan.config.learner.environments) as copies:
+        state = begin(plan, environment, copies)
+        advance = partial(iterate_on_host, plan.for_any_seed(), environment, copies)
+        yield state, advance, lambda: copies.faults
+
+
 def _train(
     name: str,
-    environment: JaxEnvironment,
+    environment: Environment,
     config: TrainConfig,
     constraints: tuple[Constraint, ...],
     folder: Path | None,
@@ -111,25 +142,34 @@ def _train(
     if config.broken_conditions:
         say("\n  ".join(["note: not all of the paper's step-size conditions hold:", *config.broken_conditions]))
     plan, chunk = make_plan(config, constraints, environment)
-    state = begin(plan, environment)
     started = time.monotonic()
     candidates: list[Candidate] = []
     records: list[Record] = []
     evaluation_key = jax.random.fold_in(jax.random.key(config.seed), EVALUATION_STREAM)
-    for _ in range(plan.iterations // chunk):
-        begun = time.monotonic()
-        state, metrics = jax.block_until_ready(iterate(plan.for_any_seed(), environment, state, chunk))
-        record = make_record(plan, environment, state, metrics, time.monotonic() - begun)
-        for greedy in (False, True):
-            evaluation_key, key = jax.random.split(evaluation_key)
-            candidate, seen = _look(plan, environment, state, greedy, config.evaluation, key)
-            candidates.append(candidate)
-            record |= evaluation_record(seen, "greedy" if greedy else "sampled")
-        record["time/seconds"] = round(time.monotonic() - started, 3)
-        records.append(record)
-        for logger in loggers:
-            logger.record(record)
-        _check_finite(state, record)
+    with training(plan, environment) as (state, advance, faults):
+        for _ in range(plan.iterations // chunk):
+            begun = time.monotonic()
+            state, metrics = jax.block_until_ready(advance(state, chunk))
+            record = make_record(plan, environment, state, metrics, time.monotonic() - begun)
+            if config.evaluation.episodes:
+                for greedy in (False, True):
+                    evaluation_key, key = jax.random.split(evaluation_key)
+                    candidate, seen = _look(plan, environment, state, greedy, config.evaluation, key)
+                    candidates.append(candidate)
+                    record |= evaluation_record(seen, "greedy" if greedy else "sampled")
+            else:
+                candidates.append(_seen_in_training(state, metrics))
+            record |= {"faults": faults(), "time/seconds": round(time.monotonic() - started, 3)}
+            records.append(record)
+            for logger in loggers:
+                logger.record(record)
+            _check_finite(state, record)
+    if records[-1]["faults"]:
+        say(f"note: {records[-1]['faults']} episodes ended because the simulation diverged; they were left out")
+    for constraint, value in zip(constraints, np.asarray(state.multipliers.value), strict=True):
+        if config.rule.rule != "fixed" and value >= config.rule.maximum:
+            say(f"note: the multiplier of '{constraint}' stands at its maximum {config.rule.maximum:g}: "
+                "perhaps no policy keeps this limit, or --multipliers.maximum is too small")  # fmt: skip
     say(f"training done in {time.monotonic() - started:.1f} s; choosing and verifying the policy to hand over")
     key = jax.random.fold_in(jax.random.key(config.seed), HANDOVER_STREAM)
     handed = hand_over(environment, constraints, candidates, config.evaluation, key, say)
@@ -141,9 +181,24 @@ def _train(
     return run
 
 
-def make_plan(
-    config: TrainConfig, constraints: tuple[Constraint, ...], environment: JaxEnvironment
-) -> tuple[Plan, int]:
+def _seen_in_training(state: TrainState, metrics: Metrics) -> Candidate:
+    """The present policy, judged by the episodes that it and its forerunners ended since the last point."""
+    host = {key: np.asarray(metrics[key], dtype=np.float64).sum(axis=0) for key in
+            ("episodes", "reward", "value", "value_squared")}  # fmt: skip
+    episodes = int(host["episodes"])
+    count = max(episodes, 1)
+    value = host["value"] / count
+    spread = np.sqrt(np.maximum(host["value_squared"] / count - value**2, 0.0))
+    reward = float(host["reward"] / count) if episodes else -math.inf
+    return Candidate(int(state.iteration), keep(state.agent.network), False, episodes, reward, value, spread)
+
+
+def keep(network: PyTree) -> PyTree:
+    """A copy that later updates cannot touch."""
+    return jax.tree.map(np.asarray, network)
+
+
+def make_plan(config: TrainConfig, constraints: tuple[Constraint, ...], environment: Environment) -> tuple[Plan, int]:
     """The plan of a run, and its iterations between two points: all chunks alike, so that one program serves all."""
     per_iteration = Plan(config, constraints, 1).steps_per_iteration(environment)
     wanted = max(1, math.ceil(config.steps / per_iteration))
@@ -151,7 +206,7 @@ def make_plan(
     return Plan(config, constraints, math.ceil(wanted / chunk) * chunk), chunk
 
 
-def make_record(plan: Plan, environment: JaxEnvironment, state: TrainState, metrics: Metrics, seconds: float) -> Record:
+def make_record(plan: Plan, environment: Environment, state: TrainState, metrics: Metrics, seconds: float) -> Record:
     """The numbers of a chunk of iterations; None where no episode finished."""
     host = jax.tree.map(lambda leaf: np.asarray(leaf, dtype=np.float64), metrics)
     episodes = host["episodes"].sum()
@@ -173,12 +228,13 @@ def make_record(plan: Plan, environment: JaxEnvironment, state: TrainState, metr
         record[f"constraint/{constraint.quantity}/value"] = per_episode(host["value"][:, k].sum())
         record[f"constraint/{constraint.quantity}/limit"] = constraint.limit
         record[f"constraint/{constraint.quantity}/multiplier"] = float(host["multiplier"][-1, k])
-    return record | {key: float(host[key].mean()) for key in ("loss/policy", "loss/value", "policy/entropy")}
+        record[f"constraint/{constraint.quantity}/aim"] = float(host["aim"][-1, k])
+    return record | {key: float(host[key].mean()) for key in host if key.startswith(("loss/", "policy/"))}
 
 
 def _look(
     plan: Plan,
-    environment: JaxEnvironment,
+    environment: Environment,
     state: TrainState,
     greedy: bool,
     config: EvaluationConfig,
@@ -187,9 +243,8 @@ def _look(
     """The present policy on a few fresh episodes."""
     network = state.agent.network
     drawn = sample(environment, plan.constraints, single(network, greedy), config.episodes, key)
-    kept: PyTree = jax.tree.map(np.asarray, network)
     nothing = np.zeros(len(plan.constraints))
-    candidate = judge_candidate(Candidate(int(state.iteration), kept, greedy, 0, 0.0, nothing, nothing), drawn)
+    candidate = judge_candidate(Candidate(int(state.iteration), keep(network), greedy, 0, 0.0, nothing, nothing), drawn)
     return candidate, summarise(environment, plan.constraints, drawn, config.confidence)
 
 

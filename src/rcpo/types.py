@@ -7,6 +7,8 @@ import jax
 import numpy as np
 from jaxtyping import Array, Bool, Float, Int, Num, PRNGKeyArray, PyTree, Shaped
 
+from rcpo.normalise import ReturnStatistics
+
 Metrics = dict[str, Num[Array, "..."]]
 AnyArray = Array | np.ndarray
 """JAX's arrays where the environment is written in JAX, numpy's where it runs on the host."""
@@ -34,6 +36,8 @@ class EnvStep(eqx.Module):
     costs: Float[AnyArray, "N C"]
     terminated: Bool[AnyArray, " N"]
     truncated: Bool[AnyArray, " N"]
+    faulty: Bool[AnyArray, " N"]
+    """The copy broke down: the episode ends here and says nothing about the policy."""
 
 
 @final
@@ -57,26 +61,36 @@ class Rollout(eqx.Module):
 
     obs: Shaped[Array, "T N ..."]
     next_obs: Shaped[Array, "T N ..."]
-    action: Int[Array, "T N"]
+    action: Shaped[Array, "T N ..."]
     reward: Float[Array, "T N"]
     penalty: Float[Array, "T N K"]
-    """What actor and critic feel of each constraint at each step."""
+    """What actor and critic feel of each constraint at each step, counted so that less is better."""
     terminated: Bool[Array, "T N"]
     truncated: Bool[Array, "T N"]
     episode: Episodes
 
 
 @final
-class Worker(eqx.Module):
-    """The environments between two rollouts: where they stand and what their running episodes add up to."""
+class Tally(eqx.Module):
+    """What the running episodes of N environments add up to so far."""
 
-    state: PyTree
-    obs: Shaped[Array, "N ..."]
     from_start: Bool[Array, " N"]
+    """Whether the episode began where the task begins, and is to run its course."""
     functionals: tuple[Any, ...]
+    """What each constraint's functional has accumulated."""
     columns: Float[Array, "N C"]
     reward: Float[Array, " N"]
     length: Int[Array, " N"]
+
+
+@final
+class Worker(eqx.Module):
+    """The environments between two rollouts: where they stand, and what their running episodes add up to."""
+
+    state: PyTree
+    """None where the environments run on the host and keep it themselves."""
+    obs: Shaped[AnyArray, "N ..."]
+    tally: Tally
 
 
 @final
@@ -87,12 +101,16 @@ class MultiplierState(eqx.Module):
     integral: Float[Array, " K"]
     updates: Int[Array, " K"]
     """How many iterations moved each multiplier: the k of its step size."""
+    first: Float[Array, " K"]
+    """The first value measured, 0 before that: what the untrained policy spends."""
 
 
 @final
 class Agent(eqx.Module):
     network: PyTree
     optimiser: PyTree
+    returns: ReturnStatistics | None = None
+    """How large returns are, where rewards are normalised."""
 
 
 @final

@@ -24,7 +24,7 @@ from rcpo.types import Agent, Episodes, Rollout, Transition
 
 pytestmark = pytest.mark.usefixtures("quick_compile")
 
-FORK = envs.make("fork")
+FORK = envs.make_finite("fork")
 PLAIN = LearnerConfig(
     optimiser="sgd",
     gradient_clip=0.0,

@@ -24,7 +24,7 @@ pytestmark = pytest.mark.usefixtures("quick_compile")
 
 CONSTRAINTS = (parse("P(crash) <= 0.05"), parse("sum(goal) >= 0.9"))
 MULTIPLIER = np.array([0.8, 0.3], np.float32)
-FORK = envs.make("fork")
+FORK = envs.make_finite("fork")
 SIGN = jnp.array([constraint.sign for constraint in CONSTRAINTS])
 
 

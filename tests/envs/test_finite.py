@@ -120,8 +120,8 @@ def test_environments_by_name() -> None:
     assert set(envs.NAMES) == {"mars-rover", "fork"}
     for name in envs.NAMES:
         assert envs.make(name).spec.name == name
-    assert envs.make("mars-rover", MarsRoverSettings(max_steps=3)).spec.max_steps == 3
+    assert envs.make_finite("mars-rover", MarsRoverSettings(max_steps=3)).spec.max_steps == 3
     with pytest.raises(UsageError, match=r"unknown environment 'mars-rovr'; did you mean 'mars-rover'\?"):
         envs.make("mars-rovr")
     with pytest.raises(UsageError, match="'fork' has no settings"):
-        envs.make("fork", MarsRoverSettings(slip=0.5))
+        envs.make_finite("fork", MarsRoverSettings(slip=0.5))

@@ -16,7 +16,7 @@ from matplotlib.lines import Line2D
 from matplotlib.quiver import Quiver
 
 from rcpo.constraints import parse
-from rcpo.envs import make
+from rcpo.envs import make_finite
 from rcpo.envs.grid import parse_map
 from rcpo.envs.mars_rover import MarsRover
 from rcpo.errors import UsageError
@@ -93,7 +93,7 @@ class OneLayer(eqx.Module):
 
 
 def test_map_picture_draws_one_runs_policy(tmp_path: Path) -> None:
-    environment = make("mars-rover")
+    environment = make_finite("mars-rover")
     pixels = int(np.prod(environment.spec.observation_shape))
     network = OneLayer(jax.random.normal(jax.random.key(0), (pixels, 4)))
     figures.map_picture(environment, single(network, False), tmp_path / "deep" / "map.png", "P(crash) <= 0.01")
@@ -102,12 +102,12 @@ def test_map_picture_draws_one_runs_policy(tmp_path: Path) -> None:
 
 def test_map_picture_needs_a_map(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="fork, which has no map"):
-        figures.map_picture(make("fork"), single({"logits": jnp.zeros((5, 2))}, False), tmp_path / "map.png", "")
+        figures.map_picture(make_finite("fork"), single({"logits": jnp.zeros((5, 2))}, False), tmp_path / "map.png", "")
     assert not list(tmp_path.iterdir())
 
 
 def test_map_panel_ranks_the_components_and_mixes_their_visits() -> None:
-    environment = make("mars-rover")
+    environment = make_finite("mars-rover")
     assert isinstance(environment, MarsRover)
     states = len(environment.grid().positions)
     right, down, never = (np.tile(np.eye(4)[move], (states, 1)) for move in (1, 2, 0))

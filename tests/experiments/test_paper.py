@@ -13,7 +13,7 @@ from matplotlib.figure import Figure
 
 from rcpo import exact, presets
 from rcpo.constraints import parse_all
-from rcpo.envs import make
+from rcpo.envs import make_finite
 from rcpo.errors import UsageError
 from rcpo.evaluation import exact_value
 from rcpo.experiments import figures, paper, studies, theory
@@ -94,7 +94,7 @@ def check_line(line: dict[str, Any]) -> None:
 
 def check_policy(line: dict[str, Any], folder: Path) -> None:
     """The exact values in the line are those of the policy that was kept."""
-    cmdp = make("mars-rover").cmdp()
+    cmdp = make_finite("mars-rover").cmdp()
     assert cmdp is not None
     probabilities, weights = paper.read_policy(paper.policy_file(folder, line["alpha"], line["method"], line["seed"]))
     worth = exact.mixture(
@@ -175,7 +175,7 @@ def test_the_picture_is_drawn_from_the_file_alone(study: Path, trains: list[int]
     np.testing.assert_allclose(curve["RCPO/invalid"], [(30, 0.6), (40, 0.8)])
     reward = next(line for line in top.get_lines() if line.get_gid() == "RCPO")
     np.testing.assert_allclose(np.array(reward.get_ydata()), [-32, -33, -34, -35])
-    cmdp = make("mars-rover").cmdp()
+    cmdp = make_finite("mars-rover").cmdp()
     assert cmdp is not None
     best = exact.solve(cmdp, [exact.Bound("crash", 0.5)])
     np.testing.assert_allclose(curve["optimum"][:, 1], -best.steps)
@@ -223,7 +223,7 @@ def test_the_summary_by_hand(study: Path) -> None:
 
 @pytest.mark.slow
 def test_theory_curves_are_those_of_one_uninterrupted_run() -> None:
-    environment = make("fork")
+    environment = make_finite("fork")
     config = replace(presets.preset("theory", "fork"), steps=512.0 * 21, seed=3)
     points = theory.theory_points(environment, config, points=5)
     assert [point["iteration"] for point in points] == [1, 2, 5, 10, 21]

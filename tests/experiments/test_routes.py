@@ -2,7 +2,7 @@ import numpy as np
 import pytest
 
 from rcpo import exact
-from rcpo.envs import make
+from rcpo.envs import make_finite
 from rcpo.envs.grid import MOVE_NAMES, GridMap, parse_map
 from rcpo.exact import FiniteCMDP
 from rcpo.experiments.routes import likely_path, occupancy
@@ -15,7 +15,7 @@ S..#
 
 
 def tables(name: str) -> FiniteCMDP:
-    cmdp = make(name).cmdp()
+    cmdp = make_finite(name).cmdp()
     assert cmdp is not None
     return cmdp
 

@@ -2,17 +2,27 @@
 
 from typing import TYPE_CHECKING, Final
 
-from rcpo.envs.settings import MarsRoverSettings
+from rcpo.envs.settings import EnvironmentSettings, MarsRoverSettings, RobotSettings
 from rcpo.errors import UsageError, nearest
 
 if TYPE_CHECKING:
-    from rcpo.envs.base import JaxEnvironment
+    from rcpo.envs.base import Environment, JaxEnvironment
     from rcpo.exact import FiniteCMDP
 
-NAMES: Final[dict[str, str]] = {
+FINITE: Final[dict[str, str]] = {
     "mars-rover": "the paper's grid world: drive past rocks to the goal (finite, exactly solvable)",
     "fork": "five states with an optimum known in closed form, for the theory (finite, exactly solvable)",
 }
+ROBOTS: Final[dict[str, str]] = {
+    "Swimmer-v5": "three links swim forward: 2 motors",
+    "Walker2d-v5": "two legs walk forward in a plane: 6 motors",
+    "Hopper-v5": "one leg hops forward in a plane: 3 motors",
+    "Humanoid-v5": "a humanoid walks forward: 17 motors",
+    "HalfCheetah-v5": "two legs and a spine run forward in a plane: 6 motors",
+    "Ant-v5": "four legs walk forward: 8 motors",
+}
+"""The paper's six robots, by Gymnasium's names and definitions."""
+NAMES: Final[dict[str, str]] = FINITE | ROBOTS
 
 
 def check_name(name: str) -> None:
@@ -21,24 +31,46 @@ def check_name(name: str) -> None:
         raise UsageError(f"unknown environment {name!r}{nearest(name, NAMES)}")
 
 
-def make(name: str, settings: MarsRoverSettings | None = None) -> "JaxEnvironment":
-    """Build an environment; `settings` are the Mars Rover's."""
+def default_settings(name: str) -> EnvironmentSettings:
+    """What can be set of an environment, as it is unless set."""
+    check_name(name)
+    return RobotSettings() if name in ROBOTS else MarsRoverSettings()
+
+
+def make(name: str, settings: EnvironmentSettings | None = None) -> "Environment":
+    """Build an environment, with settings of its own kind."""
+    check_name(name)
+    settings = default_settings(name) if settings is None else settings
+    if name in ROBOTS:
+        from rcpo.envs import robots
+        from rcpo.envs.mujoco import MujocoEnvironment
+
+        if not isinstance(settings, RobotSettings):
+            raise UsageError(f"got {type(settings).__name__} for the robot {name!r}; give RobotSettings")
+        return MujocoEnvironment(robots.ROBOTS[name](), settings)
+    return make_finite(name, settings)
+
+
+def make_finite(name: str, settings: EnvironmentSettings | None = None) -> "JaxEnvironment":
+    """Build a finite environment."""
     from rcpo.envs.finite import FiniteEnvironment
     from rcpo.envs.mars_rover import MarsRover
 
-    if name == "mars-rover":
+    if name == "mars-rover" and isinstance(settings, MarsRoverSettings | None):
         return MarsRover.build(settings or MarsRoverSettings())
     return FiniteEnvironment.build(tables(name, settings), name)
 
 
-def tables(name: str, settings: MarsRoverSettings | None = None) -> "FiniteCMDP":
+def tables(name: str, settings: EnvironmentSettings | None = None) -> "FiniteCMDP":
     """A finite environment as tables, without the JAX that running it needs."""
     check_name(name)
-    settings = settings or MarsRoverSettings()
+    if name not in FINITE:
+        raise UsageError(f"{name!r} is not finite, so it has no exact optimum; choose one of: {', '.join(FINITE)}")
     from rcpo.envs import cmdps
 
-    if name == "mars-rover":
+    settings = settings or MarsRoverSettings()
+    if name == "mars-rover" and isinstance(settings, MarsRoverSettings):
         return cmdps.mars_rover(settings)
     if settings != MarsRoverSettings():
-        raise UsageError(f"the environment {name!r} has no settings; leave --env.* out")
+        raise UsageError(f"the environment {name!r} has no such settings; leave --env.* out")
     return cmdps.fork()

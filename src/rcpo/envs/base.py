@@ -3,7 +3,7 @@
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import final
+from typing import Self, final
 
 import equinox as eqx
 import numpy as np
@@ -50,6 +50,11 @@ class EnvSpec:
     @property
     def column_names(self) -> tuple[str, ...]:
         return tuple(column.name for column in self.columns)
+
+    @property
+    def outputs(self) -> int:
+        """How many numbers a policy gives: one per choice, or one per motor."""
+        return self.actions if isinstance(self.actions, int) else len(self.actions.low)
 
     @property
     def choices(self) -> int:
@@ -109,24 +114,37 @@ class HostCopies(ABC):
     """How many episodes ended because a copy broke down (its numbers were no longer finite) and was reset."""
 
     @abstractmethod
-    def reset(self, seed: int) -> Float[np.ndarray, "N *shape"]:
-        """Every copy at the start of a new episode, each with a random stream of its own; what they see."""
+    def reset(self, seed: int, spread: bool = False) -> Float[np.ndarray, "N ..."]:
+        """Every copy at the start of a new episode, each with a random stream of its own; what they see.
+
+        With `spread`, as if a random number of the first episode's steps had passed: copies then end one by one.
+        """
 
     @abstractmethod
-    def step(self, action: Shaped[np.ndarray, "N *action"]) -> EnvStep:
+    def step(self, action: Shaped[np.ndarray, "N ..."]) -> EnvStep:
         """One step of every copy. The arrays may be written over by the next step: copy what is to be kept."""
+
+    def simulate(self, action: Shaped[np.ndarray, "N ..."]) -> None:
+        """A step of what is simulated and of nothing around it, for measuring how fast that is."""
+        self.step(action)
 
     @abstractmethod
     def save(self) -> dict[str, np.ndarray]:
         """All that the copies go on from, random streams included."""
 
     @abstractmethod
-    def restore(self, saved: Mapping[str, np.ndarray]) -> Float[np.ndarray, "N *shape"]:
+    def restore(self, saved: Mapping[str, np.ndarray]) -> Float[np.ndarray, "N ..."]:
         """Go on exactly where `save` was called; what the copies see."""
 
     def close(self) -> None:
         """Let go of what the copies hold."""
         return None
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
 
 
 Environment = JaxEnvironment | HostEnvironment

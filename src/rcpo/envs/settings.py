@@ -27,3 +27,27 @@ class MarsRoverSettings:
             raise UsageError(f"got the slip probability {self.slip:g}; it lies in [0, 1]")
         if self.max_steps < 1:
             raise UsageError(f"got an episode cap of {self.max_steps} steps; give at least 1")
+
+
+@final
+@dataclass(frozen=True)
+class RobotSettings:
+    """The settings that all robots share."""
+
+    max_steps: int = 0
+    """Episodes are cut after so many steps; 0: after as many as the robot's own definition says (1000)."""
+    reward_scale: float = 1.0
+    """Every reward is multiplied by this number."""
+    threads: int = 0
+    """Threads for the physics; 0: one per core. The numbers are the same however many."""
+
+    def __post_init__(self) -> None:
+        if self.max_steps < 0:
+            raise UsageError(f"got an episode cap of {self.max_steps} steps; give at least 1, or 0 for the robot's own")
+        if not 0.0 < self.reward_scale < float("inf"):
+            raise UsageError(f"got the reward scale {self.reward_scale:g}; give a finite number above 0")
+        if self.threads < 0:
+            raise UsageError(f"got {self.threads} threads; give a number that is not negative (0: one per core)")
+
+
+EnvironmentSettings = MarsRoverSettings | RobotSettings

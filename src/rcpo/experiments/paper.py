@@ -12,6 +12,7 @@ from safetensors.numpy import load_file, save
 from rcpo import envs, exact, presets
 from rcpo.checkpoint import write_atomically, write_json
 from rcpo.config import EvaluationConfig, Method, TrainConfig
+from rcpo.envs.base import JaxEnvironment
 from rcpo.envs.mars_rover import MarsRover
 from rcpo.envs.settings import MarsRoverSettings
 from rcpo.errors import UsageError
@@ -176,6 +177,7 @@ def policy_file(folder: Path, alpha: float, method: str, seed: int) -> Path:
 
 def policy_table(run: Run) -> dict[str, np.ndarray]:
     """What the policy handed over does in each state, which is all that its exact value depends on."""
+    assert isinstance(run.environment, JaxEnvironment)
     probabilities = action_probabilities(run.environment, run.policy).astype(np.float32)
     return {"probabilities": probabilities, "weights": np.asarray(run.policy.weights, dtype=np.float32)}
 
@@ -189,7 +191,7 @@ def read_policy(path: Path) -> tuple[Float[np.ndarray, "M S A"], Float[np.ndarra
 
 
 def _rover(line: Line) -> MarsRover:
-    environment = envs.make(ROVER, MarsRoverSettings(**line["settings"]["env"]))
+    environment = envs.make_finite(ROVER, MarsRoverSettings(**line["settings"]["env"]))
     assert isinstance(environment, MarsRover)
     return environment
 

@@ -61,7 +61,7 @@ def _train_missing(folder: Path, seeds: Sequence[int], config: TrainConfig, say:
         done.add(line["seed"])
     missing = [seed for seed in seeds if seed not in done]
     say(f"{file}: {len(seeds) - len(missing)} of {len(seeds)} runs are there")
-    environment, origin = envs.make(ENVIRONMENT), provenance()
+    environment, origin = envs.make_finite(ENVIRONMENT), provenance()
     for seed in missing:
         started = time.monotonic()
         points = theory_points(environment, replace(config, seed=seed))
