@@ -1,5 +1,6 @@
 """What each command takes and prints."""
 
+import dataclasses
 import json
 import sys
 from dataclasses import dataclass, field, replace
@@ -295,21 +296,25 @@ def envs(words: list[str]) -> int:
             print(json.dumps([{"env": name, "about": about} for name, about in environments.NAMES.items()]))
         else:
             for name, about in environments.NAMES.items():
-                print(f"{name:12} {about}")
+                print(f"{name:14} {about}")
         return 0
     spec = environments.make(command.name).spec
     fitting = [name for name, entry in presets.PRESETS.items() if command.name in entry.environments]
     if command.json:
         columns = [{"name": c.name, "unit": c.unit, "meaning": c.meaning} for c in spec.columns]
-        document = {"env": spec.name, "columns": columns, "actions": spec.actions, "max_steps": spec.max_steps,
+        actions = spec.actions if isinstance(spec.actions, int) else dataclasses.asdict(spec.actions)
+        document = {"env": spec.name, "columns": columns, "actions": actions, "max_steps": spec.max_steps,
                     "observation_shape": spec.observation_shape, "presets": fitting}  # fmt: skip
         print(json.dumps(document))
         return 0
     print(f"{spec.name}: {environments.NAMES[command.name]}")
-    seen = " x ".join(map(str, spec.observation_shape)) or "the state's number"
-    print(f"  sees {seen}; {spec.actions} actions; at most {spec.max_steps} steps an episode")
+    shape = " x ".join(map(str, spec.observation_shape))
+    seen = f"sees {shape}" + (" numbers" if len(spec.observation_shape) == 1 else "") if shape else "sees its number"
+    acts = f"{spec.actions} actions" if isinstance(spec.actions, int) else f"{spec.outputs} motors"
+    print(f"  {seen}; {acts}; at most {spec.max_steps} steps an episode")
+    width = max(len(column.name) for column in spec.columns)
     for column in spec.columns:
-        print(f"  {column.name:8} [{column.unit}] {column.meaning}")
+        print(f"  {column.name:{width}} [{column.unit}] {column.meaning}")
     for name in fitting:
         print(f"  preset {name}: {presets.PRESETS[name].purpose}")
     return 0
