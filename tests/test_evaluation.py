@@ -3,10 +3,12 @@
 import math
 from typing import Any
 
+import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from probes import Coin, Noise, ProbeCopies
 from scipy import stats
 from scipy.sparse import csr_array
 
@@ -16,7 +18,7 @@ from rcpo.envs.base import JaxEnvironment
 from rcpo.envs.finite import FiniteEnvironment
 from rcpo.evaluation import Sample, evaluate_policy, exact_value, mean_interval, sample, summarise
 from rcpo.exact import FiniteCMDP
-from rcpo.networks import TabularActorCritic
+from rcpo.networks import SeparateActorCritic, TabularActorCritic, separate_actor_critic
 from rcpo.policy import Policy, mix, single
 
 pytestmark = pytest.mark.usefixtures("quick_compile")
@@ -212,3 +214,94 @@ def test_without_tables_there_is_no_truth(monkeypatch: pytest.MonkeyPatch) -> No
     assert isinstance(exact_value(FORK, single(table(3), False)), exact.ExactValue)
     monkeypatch.setattr(FiniteEnvironment, "cmdp", lambda self: None)
     assert exact_value(FORK, single(table(3), False)) is None
+
+
+# Environments on the host
+
+
+def decided(action: int) -> SeparateActorCritic:
+    """A network that takes one of two actions, without doubt."""
+    network = separate_actor_critic(jax.random.key(0), 1, 2, (), 1.0, see=False)
+    body = network.actor.body
+    sure = eqx.tree_at(lambda body: body.layers[0].bias, body, 60.0 * jnp.eye(2)[action])
+    return eqx.tree_at(lambda network: network.actor.body, network, sure)
+
+
+@pytest.fixture
+def opened(monkeypatch: pytest.MonkeyPatch) -> list[ProbeCopies]:
+    """All live copies of coins that were opened, in turn."""
+    copies: list[ProbeCopies] = []
+    plain = Coin.open
+
+    def remember(self: Coin, count: int, parts: int = 1) -> ProbeCopies:
+        copies.append(plain(self, count, parts))
+        return copies[-1]
+
+    monkeypatch.setattr(Coin, "open", remember)
+    return copies
+
+
+@pytest.mark.parametrize(("episodes", "side_by_side"), [(5, False), (64, False), (150, True)])
+def test_of_each_copy_the_first_episodes(episodes: int, side_by_side: bool, opened: list[ProbeCopies]) -> None:
+    """Exactly so many, shared out evenly, in the order in which each copy played them."""
+    policy = single(decided(1), False)
+    drawn = sample(Coin(side_by_side=side_by_side), (), policy, episodes, jax.random.key(1))
+    played = [lengths for copies in opened for lengths in copies.lengths]
+    assert len(opened) == 1 + side_by_side and len(played) == min(episodes, 64)
+    each, more = divmod(episodes, len(played))
+    expected = [length for n, lengths in enumerate(played) for length in lengths[: each + (n < more)]]
+    assert drawn.length.tolist() == expected and len(expected) == episodes
+    np.testing.assert_array_equal(drawn.reward, drawn.length)
+    np.testing.assert_array_equal(drawn.columns, np.stack([(drawn.length == 60) * 60, drawn.length], axis=1))
+    assert not drawn.truncated.any()
+
+
+def test_short_episodes_are_no_likelier_to_be_seen() -> None:
+    """A coin makes an episode 2 or 60 steps long: 31 in the mean. The first 512 to end would be short nearly all."""
+    constraints = (parse("P(long) <= 0.6"), parse("mean(chosen) >= 0.9"))
+    drawn = sample(Coin(), constraints, single(decided(1), False), 512, jax.random.key(2))
+    long = int((drawn.length == 60).sum())
+    assert set(drawn.length) == {2, 60} and stats.binomtest(long, 512, 0.5).pvalue > 0.001
+    assert drawn.length.mean() == pytest.approx(31.0, abs=4.5 * 29 / math.sqrt(512))
+    np.testing.assert_array_equal(drawn.value, np.stack([drawn.length == 60, np.ones(512)], axis=1))
+
+
+def test_networks_on_the_host_are_mixed_as_their_weights_say() -> None:
+    """One network for a whole episode: of the actions in one all are alike."""
+    policy = mix([single(decided(0), False), single(decided(1), True)], [0.3, 0.7])
+    drawn = sample(Coin(), (), policy, 400, jax.random.key(3))
+    share = drawn.columns[:, 1] / drawn.length
+    assert set(share) == {0.0, 1.0} and len(share) == 400
+    assert stats.binomtest(int(share.sum()), 400, 0.7).pvalue > 0.001
+    # A component without weight never plays.
+    alone = mix([single(decided(0), False), single(decided(1), False)], [0.0, 1.0])
+    drawn = sample(Coin(), (), alone, 40, jax.random.key(3))
+    np.testing.assert_array_equal(drawn.columns[:, 1], drawn.length)
+
+
+def test_an_episode_that_broke_down_is_played_again() -> None:
+    """Of those that did not, the shares are what they are among all: 6 steps at most, cut or ended with 0.12 a step."""
+    network = separate_actor_critic(jax.random.key(0), 2, Noise.actions, (4,), 0.5, see=False)
+    drawn = sample(Noise(), (), single(network, False), 600, jax.random.key(4))
+    assert len(drawn.length) == 600 and set(drawn.length) == {1, 2, 3, 4, 5, 6}
+    # A sound step goes on with (1 - 0.12) (1 - 0.06); it ends, not broken, with 0.12 (1 - 0.06).
+    goes_on, ends = 0.88 * 0.94, 0.12 * 0.94
+    likely = np.array([goes_on**t * ends for t in range(5)] + [goes_on**5 * 0.94])
+    assert stats.chisquare(np.bincount(drawn.length)[1:], 600 * likely / likely.sum()).pvalue > 0.001
+
+
+def test_the_same_key_the_same_episodes_on_the_host() -> None:
+    policy = single(separate_actor_critic(jax.random.key(0), 2, Noise.actions, (4,), 0.5, see=False), False)
+    same, again, other = (sample(Noise(), (), policy, 30, jax.random.key(seed)).reward for seed in (0, 0, 1))
+    np.testing.assert_array_equal(same, again)
+    assert not np.array_equal(same, other)
+
+
+def test_the_likeliest_action_of_a_gaussian_is_its_mean() -> None:
+    """Cost `push` is the action itself: with the network's mean 0 that is the middle of the box, 1, at every step."""
+    network = separate_actor_critic(jax.random.key(0), 2, Noise.actions, (), 0.5, see=False)
+    still = eqx.tree_at(lambda n: n.actor.body.layers[0].weight, network, jnp.zeros((2, 2)))
+    greedy = sample(Noise(), (parse("mean(push) <= 1"),), single(still, True), 50, jax.random.key(0))
+    np.testing.assert_allclose(greedy.value[:, 0], np.ones(50), rtol=1e-6)
+    drawn = sample(Noise(), (parse("mean(push) <= 1"),), single(still, False), 50, jax.random.key(0))
+    assert drawn.value[:, 0].std() > 0.1

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from rcpo.config import MultiplierConfig
 from rcpo.constraints import parse
-from rcpo.multipliers import ascend, start
+from rcpo.multipliers import aim, ascend, remember_first, start
 from rcpo.schedules import Schedule
 from rcpo.types import MultiplierState
 
@@ -141,3 +141,82 @@ def test_any_run_is_a_scalar_loop(seed: int, rule: Any, relative: bool, constrai
 def test_no_constraints_no_multipliers() -> None:
     values, state = run(MultiplierConfig(), [[]], [[]])
     assert values.shape == (1, 0) and state.value.shape == (0,)
+
+
+# What the multipliers steer towards
+
+
+def known(first: list[float], updates: int = 1) -> MultiplierState:
+    """Multipliers that have measured these values first."""
+    count = len(first)
+    return MultiplierState(
+        value=jnp.zeros(count),
+        integral=jnp.zeros(count),
+        updates=jnp.full(count, updates),
+        first=jnp.asarray(first, jnp.float32),
+    )
+
+
+def aimed(config: MultiplierConfig, state: MultiplierState, texts: list[str], iteration: int, iterations: int) -> Any:
+    bounds = [parse(text) for text in texts]
+    limit = jnp.array([bound.limit for bound in bounds])
+    sign = jnp.array([bound.sign for bound in bounds])
+    return np.asarray(aim(config, state, limit, sign, jnp.asarray(iteration), iterations))
+
+
+def test_without_more_ado_one_aims_at_the_limit() -> None:
+    for iteration in (0, 50, 100):
+        found = aimed(MultiplierConfig(), known([9.0, 9.0]), ["sum(a) <= 3", "sum(b) >= -2"], iteration, 100)
+        np.testing.assert_array_equal(found, [3.0, -2.0])
+
+
+def test_a_margin_lies_inside_the_limit_on_its_side() -> None:
+    texts = ["sum(a) <= 2", "sum(b) >= 2", "sum(c) <= -2", "sum(d) >= -2", "sum(e) <= 0"]
+    found = aimed(MultiplierConfig(margin=0.1), known([0.0] * 5), texts, 0, 10)
+    np.testing.assert_allclose(found, [1.8, 2.2, -2.2, -1.8, 0.0], rtol=1e-6)
+
+
+def test_a_ramp_by_hand() -> None:
+    """From 1.5 times the first value, 0.8, down to 0.2 within the first half; of a lower bound from 0.1 up to 0.7."""
+    config = MultiplierConfig(ramp=0.5, ramp_start=1.5)
+    texts, state = ["mean(a) <= 0.2", "mean(b) >= 0.7"], known([0.8, 0.1 / 1.5])
+    for iteration, expected in (
+        (0, [1.2, 0.1]),
+        (10, [1.0, 0.22]),
+        (25, [0.7, 0.4]),
+        (50, [0.2, 0.7]),
+        (99, [0.2, 0.7]),
+    ):
+        np.testing.assert_allclose(aimed(config, state, texts, iteration, 100), expected, rtol=1e-5)
+
+
+def test_a_ramp_never_leads_inside_the_limit() -> None:
+    """Where the untrained policy keeps the limit already there is nothing to come down from."""
+    config = MultiplierConfig(ramp=1.0, margin=0.1)
+    texts, state = ["mean(a) <= 0.2", "mean(b) >= 0.7"], known([0.05, 0.9])
+    for iteration in (0, 5, 10):
+        np.testing.assert_allclose(aimed(config, state, texts, iteration, 10), [0.18, 0.77], rtol=1e-5)
+
+
+def test_a_ramp_waits_for_a_measurement() -> None:
+    config = MultiplierConfig(ramp=1.0)
+    np.testing.assert_allclose(aimed(config, known([0.0], updates=0), ["mean(a) >= 0.2"], 0, 10), [0.2])
+
+
+def test_the_first_value_is_remembered() -> None:
+    """Of each constraint the first that was measured, whenever that was; later ones are not."""
+    config, state = MultiplierConfig(), start(MultiplierConfig(), 3)
+    values = [[5.0, 7.0, 9.0], [1.0, 2.0, 3.0], [10.0, 20.0, 30.0]]
+    measured = [[True, False, False], [True, True, False], [True, True, False]]
+    for value, seen in zip(values, measured, strict=True):
+        flags = jnp.array(seen)
+        first = remember_first(state, jnp.asarray(value), flags)
+        state = ascend(config, state, jnp.zeros(3), jnp.ones(3), flags, 10)
+        state = MultiplierState(state.value, state.integral, state.updates, first)
+    np.testing.assert_array_equal(state.first, [5.0, 2.0, 0.0])
+
+
+def test_the_rule_keeps_what_was_remembered() -> None:
+    state = known([5.0, 2.0])
+    moved = ascend(MultiplierConfig(), state, jnp.ones(2), jnp.ones(2), jnp.array([True, False]), 10)
+    np.testing.assert_array_equal(moved.first, [5.0, 2.0])

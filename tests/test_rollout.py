@@ -319,6 +319,28 @@ def test_no_finished_episode_no_measurement() -> None:
     np.testing.assert_array_equal(value, np.zeros(5))
 
 
+def test_measured_on_steps() -> None:
+    """For mean(...) the average cost of all steps, on whichever side its limit lies; for the others their episodes."""
+    environment = Walk(max_steps=6, ending=0.15)
+    constraints = tuple(parse(text) for text in ("mean(turn) >= 0.2", "sum(third) <= 1", "mean(turn) <= 0.3"))
+    _, _, rollout = rollouts(environment, constraints, jax.random.key(5), 12, 15, 0.4, count=3)
+    value, measured = measure(constraints, rollout, steps=True)
+    on_episodes, _ = measure(constraints, rollout)
+    turn = 0.25 * np.asarray(rollout.action).mean()
+    np.testing.assert_allclose(value, [turn, on_episodes[1], turn], rtol=1e-5)
+    assert measured.all() and abs(on_episodes[0] - turn) > 1e-4, "episodes of different lengths average otherwise"
+
+
+def test_steps_are_there_before_any_episode_has_ended() -> None:
+    """Then mean(...) is measured, and what only episodes tell is not."""
+    environment = Walk(max_steps=100, ending=0.0)
+    _, _, rollout = rollouts(environment, WALK_CONSTRAINTS, jax.random.key(0), 3, 5, 0.0)
+    value, measured = measure(WALK_CONSTRAINTS, rollout, steps=True)
+    is_mean = [constraint.quantity.startswith("mean") for constraint in WALK_CONSTRAINTS]
+    np.testing.assert_array_equal(measured, is_mean)
+    np.testing.assert_allclose(value, np.array(is_mean) * 0.25 * np.asarray(rollout.action).mean(), rtol=1e-5)
+
+
 def test_first_episodes() -> None:
     environment = Walk(max_steps=6, ending=0.15)
     _, _, rollout = rollouts(environment, WALK_CONSTRAINTS, jax.random.key(5), 12, 15, 0.4, count=3)

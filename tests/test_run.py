@@ -8,17 +8,20 @@ from typing import Any
 import jax
 import numpy as np
 import pytest
+from probes import Effort, Noise
 
 import rcpo
 from rcpo import presets
 from rcpo.checkpoint import read_json
-from rcpo.config import EvaluationConfig, LearnerConfig, TrainConfig
+from rcpo.config import EvaluationConfig, LearnerConfig, MultiplierConfig, PPOConfig, TrainConfig
 from rcpo.envs.cmdps import fork
 from rcpo.envs.finite import FiniteEnvironment
+from rcpo.envs.settings import MarsRoverSettings, RobotSettings
 from rcpo.errors import UsageError
 from rcpo.folder import evaluation_document, load
 from rcpo.loggers import Logger, Record
 from rcpo.run import Run, make_plan, train
+from rcpo.schedules import Schedule
 
 SMALL = EvaluationConfig(points=3, episodes=256, shortlist_episodes=512, verdict_episodes=1024, looks=2)
 
@@ -180,3 +183,162 @@ def test_the_other_methods_run(method: str) -> None:
     multipliers = {record["constraint/P(crash)/multiplier"] for record in run.records}
     assert (multipliers == {float(np.float32(0.7))}) == (method == "fixed")
     assert run.steps >= 64 * 8 * 30
+
+
+# Environments on the host
+
+
+HOST = TrainConfig(
+    constraints=("mean(cost) <= 0.25",),
+    steps=64 * 4 * 12,
+    learner=LearnerConfig(
+        algorithm="ppo",
+        environments=64,
+        rollout_steps=4,
+        actor_step_size=Schedule(1e-2),
+        critic_step_size=Schedule(1e-2),
+        optimiser="adam",
+        ppo=PPOConfig(epochs=2, minibatches=2, hidden=(8,), initial_std=0.2),
+    ),
+    multipliers=MultiplierConfig(rule="pi", step_size=Schedule(0.5), proportional=0.5, maximum=2.0),
+    evaluation=EvaluationConfig(points=3, episodes=0, shortlist_episodes=64, verdict_episodes=128, looks=1),
+)
+
+
+class Listener(Logger):
+    """Keeps what is said."""
+
+    def __init__(self) -> None:
+        self.said: list[str] = []
+
+    def record(self, record: Record) -> None:
+        return None
+
+    def say(self, text: str) -> None:
+        self.said.append(text)
+
+
+def bits(run: Run) -> tuple[list[bytes], list[Record]]:
+    """All that a run gives but its times."""
+    numbers = (
+        run.policy,
+        run.handover.evaluation.reward,
+        [one.interval for one in run.handover.evaluation.constraints],
+    )
+    records = [{key: value for key, value in record.items() if not key.startswith("time/")} for record in run.records]
+    return [np.asarray(leaf).tobytes() for leaf in jax.tree.leaves(numbers)], records
+
+
+@pytest.mark.usefixtures("quick_compile")
+def test_the_same_seed_gives_the_same_bits_on_the_host() -> None:
+    first, again, other = (bits(train(Noise(side_by_side=True), config=NOISE, seed=seed)) for seed in (0, 0, 1))
+    assert first == again
+    assert first[0] != other[0] and first[1] != other[1]
+
+
+NOISE = replace(
+    HOST, constraints=("mean(push) <= 0.5", "P(touch) >= 0.9", "sum(push) <= 2", "discounted(push, 0.9) >= 0")
+)
+
+
+@pytest.mark.usefixtures("quick_compile")
+@pytest.mark.parametrize("robot", ["Hopper-v5"])
+def test_the_same_seed_gives_the_same_bits_whatever_the_threads(robot: str) -> None:
+    """Three iterations of the robots' own preset, made small; episodes of 40 steps, so that some end in time."""
+    own = presets.preset("robot", robot)
+    learner = replace(
+        own.learner, environments=5, rollout_steps=32, ppo=replace(own.learner.ppo, minibatches=4, epochs=2)
+    )
+    evaluation = replace(own.evaluation, points=3, shortlist_episodes=4, verdict_episodes=6, looks=1)
+    config = replace(own, steps=3 * 5 * 32, learner=learner, evaluation=evaluation)
+    runs = [
+        train(robot, config=replace(config, env=RobotSettings(max_steps=40, threads=threads))) for threads in (1, 3, 1)
+    ]
+    one, three, again = (bits(run) for run in runs)
+    assert one == again and one == three
+    assert runs[0].records[-1]["iteration"] == 3 and runs[0].records[-1]["faults"] == 0
+    assert sum(record["episodes"] for record in runs[0].records) > 0
+    other = train(robot, config=replace(config, seed=1, env=RobotSettings(max_steps=40)))
+    assert bits(other)[0] != one[0]
+
+
+@pytest.mark.usefixtures("quick_compile")
+def test_a_limit_that_no_policy_can_meet() -> None:
+    """A cost of a^2 is never below -1: the multiplier goes to its maximum, and the run says so in one sentence."""
+    listener = Listener()
+    run = train(Effort(), ["mean(cost) <= -1", "mean(cost) <= 100"], config=HOST, loggers=[listener])
+    assert run.records[-1]["constraint/mean(cost)/multiplier"] is not None
+    notes = [text for text in listener.said if text.startswith("note: the multiplier")]
+    assert len(notes) == 1
+    assert "'mean(cost) <= -1.0' stands at its maximum 2: perhaps no policy keeps this limit" in notes[0]
+    assert "--multipliers.maximum is too small" in notes[0]
+    assert not run.handover.verified
+    assert [one.verdict for one in run.handover.evaluation.constraints] == ["violated", "satisfied"]
+    # Nothing of the kind is said where the multiplier was never meant to move.
+    listener = Listener()
+    fixed = replace(HOST, method="fixed", multipliers=MultiplierConfig(initial=2.0, maximum=2.0))
+    train(Effort(), ["mean(cost) <= -1", "mean(cost) <= 100"], config=fixed, loggers=[listener])
+    assert not [text for text in listener.said if text.startswith("note: the multiplier")]
+
+
+@pytest.mark.usefixtures("quick_compile")
+def test_episodes_that_broke_down_are_said_and_left_out() -> None:
+    listener = Listener()
+    run = train(Noise(), config=NOISE, loggers=[listener])
+    faults = run.records[-1]["faults"]
+    assert 0.03 * run.steps < faults < 0.1 * run.steps
+    assert f"note: {faults} episodes ended because the simulation diverged; they were left out" in listener.said
+
+
+@pytest.mark.usefixtures("quick_compile")
+def test_a_host_run_without_constraints_keeps_every_promise() -> None:
+    """Whatever a preset does to penalties, there are none."""
+    own = replace(HOST.learner.ppo, penalise_normalised=True, centred_penalty=True, spread_starts=True)
+    learner = replace(HOST.learner, divide_by_multiplier=True, ppo=own)
+    run = train(Noise(), [], config=replace(HOST, learner=learner))
+    assert run.constraints == () and run.handover.verified
+
+
+def changed(**changes: Any) -> TrainConfig:
+    return replace(HOST, **changes)
+
+
+@pytest.mark.parametrize(
+    ("impossible", "said"),
+    [
+        (lambda: replace(HOST.learner, environments=0), r"^got 0 for environments; give at least 1$"),
+        (lambda: replace(HOST.learner, rollout_steps=0), r"^got 0 for rollout_steps; give at least 1$"),
+        (
+            lambda: replace(HOST.learner, ppo=PPOConfig(minibatches=3)),
+            r"^got 64 environments x 4 steps, which cannot be divided into 3 minibatches; give numbers that divide$",
+        ),
+        (lambda: PPOConfig(epochs=0), r"^got 0 for epochs; give at least 1$"),
+        (lambda: PPOConfig(minibatches=0), r"^got 0 for minibatches; give at least 1$"),
+        (lambda: PPOConfig(initial_std=0.0), r"^got the initial standard deviation 0; give a number above 0$"),
+        (lambda: PPOConfig(hidden=(64, 0)), r"^got hidden layers of \(64, 0\) units; give at least 1 each$"),
+        (lambda: MultiplierConfig(margin=1.0), r"^got the margin 1; it lies in \[0, 1\)$"),
+        (lambda: MultiplierConfig(ramp=1.5), r"^got a ramp over 1.5 of the run; it lies in \[0, 1\]$"),
+        (lambda: EvaluationConfig(episodes=-1), r"^got -1 for episodes; give a number that is not negative$"),
+        (
+            lambda: train(Effort(), config=changed(learner=LearnerConfig())),
+            r"^got the algorithm a2c for Effort, which runs on the host; use --learner.algorithm ppo$",
+        ),
+        (
+            lambda: train(
+                "mars-rover", config=replace(HOST, constraints=("P(crash) <= 0.1",), env=MarsRoverSettings())
+            ),
+            r"^got the algorithm ppo for mars-rover, which is written in JAX; use --learner.algorithm a2c$",
+        ),
+        (
+            lambda: train(Effort(), config=changed(method="primal-dual")),
+            r"^the method primal-dual plays environments written in JAX, and Effort runs on the host; "
+            r"use --method rcpo or fixed$",
+        ),
+        (lambda: train(Effort(), ["mean(costs) <= 1"], config=HOST), r"^unknown cost column 'costs'.*mean 'cost'\?$"),
+        (lambda: train("Hopper-v6", config=HOST), r"^unknown environment 'Hopper-v6'; did you mean 'Hopper-v5'\?$"),
+        (lambda: train(Effort(), preset="robots"), r"^unknown preset 'robots'; did you mean 'robot'\?$"),
+    ],
+)
+def test_what_cannot_be_is_one_sentence(impossible: Any, said: str) -> None:
+    with pytest.raises(UsageError, match=said):
+        impossible()

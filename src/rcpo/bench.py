@@ -14,11 +14,10 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Int, PRNGKeyArray
 
-from rcpo import envs, presets
+from rcpo import envs, host, presets
 from rcpo.constraints import parse_all
 from rcpo.envs.base import HostCopies, HostEnvironment, JaxEnvironment
 from rcpo.errors import UsageError
-from rcpo.host import in_range
 from rcpo.learn import Plan, begin, experience, experience_on_host, iterate, iterate_on_host, learn
 from rcpo.rollout import collect, look, start
 from rcpo.run import make_plan
@@ -134,8 +133,9 @@ def prepared(environment: str, preset: str | None = None) -> Iterator[dict[str, 
     if isinstance(built, JaxEnvironment):
         yield compiled_programs(plan, built)
         return
-    with built.open(plan.config.learner.environments) as copies:
-        yield host_programs(plan, built, copies)
+    copies = plan.config.learner.environments
+    with host.crews_of(built, copies) as crews, built.open(copies) as alone:
+        yield host_programs(plan, built, crews, alone)
 
 
 def compiled_programs(plan: Plan, environment: JaxEnvironment) -> dict[str, Program]:
@@ -156,38 +156,38 @@ def compiled_programs(plan: Plan, environment: JaxEnvironment) -> dict[str, Prog
     }
 
 
-def host_programs(plan: Plan, environment: HostEnvironment, copies: HostCopies) -> dict[str, Program]:
+def host_programs(plan: Plan, environment: HostEnvironment, crews: host.Crews, alone: HostCopies) -> dict[str, Program]:
     """Of an environment on the host; training goes on from call to call.
 
-    * physics: the simulations alone, taking the actions of a rollout from where that rollout began.
-    * learner: `learn` alone, on that rollout.
+    * physics: the simulations alone, all copies as one set on all cores, taking over and over the actions that the
+      policy drew in the rollout with which the other set began.
+    * learner: `learn` alone, on such a rollout.
     * train: `iterate_on_host`, just as training calls it.
     """
     started = time.perf_counter()
-    state, _ = iterate_on_host(plan, environment, copies, begin(plan, environment, copies), 2)
-    beginning = copies.save()
-    state, rollout = experience_on_host(plan, copies, environment.spec, state)
-    actions = [in_range(environment.spec.actions, action) for action in np.asarray(rollout.action)]
-    per_iteration = plan.steps_per_iteration(environment)
+    spec, seed = environment.spec, plan.config.seed
+    state, rollout = experience_on_host(plan, crews, spec, begin(plan, environment, crews))
+    actions = [host.in_range(spec.actions, action) for action in np.asarray(rollout.action)]
+    alone.reset(seed)
+    beginning = alone.save()
+    learn(plan, environment, state, rollout)
     latest = [state]
 
     def simulate() -> None:
-        after = copies.save()
-        copies.restore(beginning)
+        alone.restore(beginning)
         for action in actions:
-            copies.simulate(action)
-        copies.restore(after)
+            alone.simulate(action)
 
     def train() -> TrainState:
-        latest[0], _ = iterate_on_host(plan, environment, copies, latest[0], 1)
+        latest[0], _ = iterate_on_host(plan, environment, crews, latest[0], 1)
         return latest[0]
 
     simulate()
-    seconds = time.perf_counter() - started
+    steps, seconds = plan.steps_per_iteration(environment), time.perf_counter() - started
     return {
-        "physics": Program(simulate, per_iteration, seconds),
-        "learner": Program(lambda: learn(plan, environment, state, rollout), per_iteration, 0.0),
-        "train": Program(train, per_iteration, 0.0),
+        "physics": Program(simulate, steps, seconds),
+        "learner": Program(lambda: learn(plan, environment, state, rollout), steps, 0.0),
+        "train": Program(train, steps, 0.0),
     }
 
 

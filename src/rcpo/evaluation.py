@@ -15,7 +15,7 @@ from rcpo.constraints import Constraint
 from rcpo.envs.base import Environment, HostEnvironment, JaxEnvironment
 from rcpo.intervals import Interval, Verdict, clopper_pearson, judge, student_t
 from rcpo.networks import SeparateActorCritic
-from rcpo.policy import Policy, act, action_probabilities, logits_of, rollout_noise
+from rcpo.policy import Policy, acting, action_probabilities, logits_of, rollout_noise
 from rcpo.rollout import advance, start
 from rcpo.types import Episodes, Worker
 
@@ -125,16 +125,12 @@ def play_on_host(
     seed = int(jax.random.randint(seed_key, (), 0, np.iinfo(np.int32).max))
     wanted = episodes // batch + (np.arange(batch) < episodes % batch)
     kept: list[list[Episodes]] = [[] for _ in range(batch)]
-    with environment.open(batch) as copies:
-        worker = host.begin(copies, spec, constraints, batch, seed, spread=False)
+    with host.crews_of(environment, batch) as crews:
+        worker = host.begin(crews, spec, constraints, seed, spread=False)
         while any(len(mine) < number for mine, number in zip(kept, wanted, strict=True)):
             key, noise_key = jax.random.split(key)
             noise = np.asarray(rollout_noise(network, noise_key, (CHUNK, batch, spec.outputs)))
-
-            def draw(obs: np.ndarray, t: int, noise: np.ndarray = noise) -> Array:
-                return act(network, obs, noise[t], greedy)
-
-            worker, rollout = host.collect(copies, spec, constraints, draw, worker, CHUNK)
+            worker, rollout = host.collect(crews, spec, constraints, acting(network, greedy), noise, worker)
             ended: Episodes = jax.tree.map(np.asarray, rollout.episode)
             for t, n in zip(*np.nonzero(ended.counted), strict=True):
                 kept[n].append(jax.tree.map(lambda leaf, t=t, n=n: leaf[t, n], ended))

@@ -1,6 +1,7 @@
 """Collecting experience from environments that run on the host."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
 from functools import partial
 from typing import final
 
@@ -8,15 +9,17 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Bool, Float, Shaped
+from jaxtyping import Bool, Float, Shaped
 
 from rcpo.constraints import Constraint
-from rcpo.envs.base import Box, EnvSpec, HostCopies
+from rcpo.envs.base import Box, EnvSpec, HostCopies, HostEnvironment
 from rcpo.episodes import add_up, close, open_tally, where_ended
+from rcpo.threads import CREWS, side_by_side
 from rcpo.types import AnyArray, Rollout, Tally, Worker
 
-Draw = Callable[[np.ndarray, int], Shaped[Array, "N ..."]]
-"""What a policy does in step t of a rollout, given what the copies see."""
+Crews = tuple[HostCopies, ...]
+Act = Callable[[np.ndarray, np.ndarray], np.ndarray]
+"""What a policy does, given what the copies see and the noise that it draws its actions with."""
 
 
 @final
@@ -34,42 +37,68 @@ class Record(eqx.Module):
 
 
 def in_range(actions: int | Box, action: np.ndarray) -> np.ndarray:
-    """A policy's action as the environment takes it: its unit is half of each motor's range, around the middle."""
+    """A policy's actions as the environment takes them: their unit is half of each motor's range, around the middle."""
     if isinstance(actions, int):
         return action
     low, high = np.asarray(actions.low, np.float32), np.asarray(actions.high, np.float32)
-    return np.clip(0.5 * (high + low) + 0.5 * (high - low) * action, low, high)
+    return np.minimum(np.maximum(0.5 * (high + low) + 0.5 * (high - low) * action, low), high)
 
 
-def begin(
-    copies: HostCopies, spec: EnvSpec, constraints: tuple[Constraint, ...], batch: int, seed: int, spread: bool
-) -> Worker:
+@contextmanager
+def crews_of(environment: HostEnvironment, copies: int) -> Iterator[Crews]:
+    """Live copies, in as many parts as can be stepped side by side."""
+    parts = min(CREWS if environment.side_by_side else 1, copies)
+    with ExitStack() as stack:
+        sizes = [copies // parts + (part < copies % parts) for part in range(parts)]
+        yield tuple(stack.enter_context(environment.open(size, parts)) for size in sizes)
+
+
+def begin(crews: Crews, spec: EnvSpec, constraints: tuple[Constraint, ...], seed: int, spread: bool) -> Worker:
     """Every copy at the beginning of its first episode; with `spread`, that episode is cut at a random step.
 
     An episode that is not to run its course does not count.
     """
-    obs = copies.reset(seed, spread)
-    return Worker(None, obs.astype(np.float32), open_tally(constraints, len(spec.columns), jnp.full(batch, not spread)))
+    obs = np.concatenate([copies.reset((seed, part), spread) for part, copies in enumerate(crews)]).astype(np.float32)
+    return Worker(None, obs, open_tally(constraints, len(spec.columns), jnp.full(len(obs), not spread)))
 
 
 def collect(
-    copies: HostCopies, spec: EnvSpec, constraints: tuple[Constraint, ...], draw: Draw, worker: Worker, steps: int
+    crews: Crews,
+    spec: EnvSpec,
+    constraints: tuple[Constraint, ...],
+    act: Act,
+    noise: Float[np.ndarray, "T N A"],
+    worker: Worker,
 ) -> tuple[Worker, Rollout]:
-    """`steps` steps of every copy, episodes running on from one rollout to the next."""
-    obs, record = _step(copies, spec, draw, np.asarray(worker.obs), steps)
+    """A step of every copy for each row of `noise`, episodes running on from one rollout to the next.
+
+    Each crew acts and steps in a thread of its own: while one is in Python, the other is in the physics.
+    """
+    ends = np.cumsum([copies.count for copies in crews])
+    rows = [slice(end - copies.count, end) for copies, end in zip(crews, ends, strict=True)]
+    seen = np.asarray(worker.obs)
+
+    def work(copies: HostCopies, mine: slice) -> tuple[np.ndarray, Record]:
+        return _step(copies, spec, act, noise[:, mine], seen[mine])
+
+    done = side_by_side(*(partial(work, copies, mine) for copies, mine in zip(crews, rows, strict=True)))
+    obs = np.concatenate([last for last, _ in done])
+    record = jax.tree.map(lambda *parts: np.concatenate(parts, axis=1), *(record for _, record in done))
     tally, rollout = account(constraints, spec.column_names, worker.tally, record)
     return Worker(None, obs, tally), rollout
 
 
-def _step(copies: HostCopies, spec: EnvSpec, draw: Draw, obs: np.ndarray, steps: int) -> tuple[np.ndarray, Record]:
+def _step(
+    copies: HostCopies, spec: EnvSpec, act: Act, noise: Float[np.ndarray, "T n A"], obs: Float[np.ndarray, "n ..."]
+) -> tuple[np.ndarray, Record]:
     """The loop itself does nothing but act, step and keep: everything else is reckoned for all steps at once."""
-    batch = len(obs)
+    steps, batch = noise.shape[:2]
     seen, following = (np.empty((steps, *obs.shape), np.float32) for _ in range(2))
     reward, costs = np.empty((steps, batch), np.float32), np.empty((steps, batch, len(spec.columns)), np.float32)
     terminated, truncated, faulty = (np.empty((steps, batch), bool) for _ in range(3))
     actions = []
     for t in range(steps):
-        action = np.asarray(draw(obs, t))
+        action = act(obs, noise[t])
         step = copies.step(in_range(spec.actions, action))
         actions.append(action)
         seen[t], following[t], reward[t], costs[t] = obs, step.next_obs, step.reward, step.costs

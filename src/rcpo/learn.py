@@ -15,10 +15,10 @@ from rcpo import host, multipliers
 from rcpo.algorithms import a2c, ppo, primal_dual
 from rcpo.config import LearnerConfig, TrainConfig
 from rcpo.constraints import Constraint
-from rcpo.envs.base import Environment, EnvSpec, HostCopies, HostEnvironment, JaxEnvironment
+from rcpo.envs.base import Environment, EnvSpec, HostEnvironment, JaxEnvironment
 from rcpo.networks import ConvolutionalActorCritic, TabularActorCritic, separate_actor_critic
 from rcpo.normalise import ReturnStatistics, no_statistics
-from rcpo.policy import act, rollout_noise
+from rcpo.policy import acting, rollout_noise
 from rcpo.rollout import collect, first_episodes, look, measure, start
 from rcpo.types import Agent, Metrics, MultiplierState, Rollout, TrainState
 
@@ -140,28 +140,24 @@ def iterate(plan: Plan, environment: JaxEnvironment, state: TrainState, count: i
     return jax.lax.scan(once, state, None, length=count)
 
 
-def experience_on_host(plan: Plan, copies: HostCopies, spec: EnvSpec, state: TrainState) -> tuple[TrainState, Rollout]:
+def experience_on_host(plan: Plan, crews: host.Crews, spec: EnvSpec, state: TrainState) -> tuple[TrainState, Rollout]:
     """The same from live copies."""
     learner = plan.config.learner
     key, noise_key = jax.random.split(state.key)
     network = state.agent.network
     # Drawn at once and read on the host: an index into one of JAX's arrays costs as much as acting does.
     noise = np.asarray(rollout_noise(network, noise_key, (learner.rollout_steps, learner.environments, spec.outputs)))
-
-    def draw(obs: np.ndarray, t: int) -> Array:
-        return act(network, obs, noise[t])
-
-    worker, rollout = host.collect(copies, spec, plan.constraints, draw, state.worker, learner.rollout_steps)
+    worker, rollout = host.collect(crews, spec, plan.constraints, acting(network), noise, state.worker)
     return TrainState(state.agent, state.multipliers, worker, key, state.iteration), rollout
 
 
 def iterate_on_host(
-    plan: Plan, environment: HostEnvironment, copies: HostCopies, state: TrainState, count: int
+    plan: Plan, environment: HostEnvironment, crews: host.Crews, state: TrainState, count: int
 ) -> tuple[TrainState, Metrics]:
     """`count` iterations; the metrics of each, stacked."""
     seen = []
     for _ in range(count):
-        state, rollout = experience_on_host(plan, copies, environment.spec, state)
+        state, rollout = experience_on_host(plan, crews, environment.spec, state)
         state, metrics = learn(plan, environment, state, rollout)
         seen.append(metrics)
     return state, jax.tree.map(lambda *leaves: np.stack(leaves), *seen)
@@ -182,21 +178,20 @@ def new_network(environment: Environment, learner: LearnerConfig, key: PRNGKeyAr
     return ConvolutionalActorCritic(key, spec.observation_shape, spec.choices)
 
 
-def begin(plan: Plan, environment: Environment, copies: HostCopies | None = None) -> TrainState:
-    """The state before the first iteration; `copies` are the live ones of an environment on the host."""
+def begin(plan: Plan, environment: Environment, crews: host.Crews | None = None) -> TrainState:
+    """The state before the first iteration; `crews` are the live copies of an environment on the host."""
     key = jax.random.key(plan.config.seed)
     network_key, worker_key, key = jax.random.split(key, 3)
     learner, count = plan.config.learner, plan.config.learner.environments
     network = new_network(environment, learner, network_key)
-    if copies is None:
+    if crews is None:
         assert isinstance(environment, JaxEnvironment)
         agent = Agent(network, a2c.optimiser(learner).init(network))
         worker = start(environment, plan.constraints, worker_key, count, learner.exploring.initial)
     else:
         returns = ReturnStatistics(no_statistics(()), jnp.zeros(count)) if learner.ppo.normalise_rewards else None
         agent = Agent(network, ppo.start(learner, network), returns)
-        spread = learner.ppo.spread_starts
-        worker = host.begin(copies, environment.spec, plan.constraints, count, plan.config.seed, spread)
+        worker = host.begin(crews, environment.spec, plan.constraints, plan.config.seed, learner.ppo.spread_starts)
     return TrainState(
         agent=agent,
         multipliers=multipliers.start(plan.config.rule, len(plan.constraints)),

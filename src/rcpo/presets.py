@@ -78,7 +78,6 @@ _ROBOT: Final = replace(
     divide_by_multiplier=True,
     critic_step_size=Schedule(3e-4, "linear"),
     ppo=PPOConfig(
-        initial_std=0.37,
         penalise_normalised=True,
         centred_penalty=True,
         spread_starts=True,
@@ -139,7 +138,7 @@ PRESETS: Final[dict[str, Preset]] = {
                 proportional=2.0,
                 maximum=100.0,
                 margin=0.02,
-                ramp=0.5,
+                ramp=0.6,
             ),
             evaluation=EvaluationConfig(episodes=0, shortlist_episodes=64, verdict_episodes=128, mixture=False),
             env=RobotSettings(),

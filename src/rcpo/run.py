@@ -13,7 +13,7 @@ import jax
 import numpy as np
 from jaxtyping import PyTree
 
-from rcpo import envs, exact, presets
+from rcpo import envs, exact, host, presets
 from rcpo import folder as folders
 from rcpo.config import EvaluationConfig, TrainConfig
 from rcpo.constraints import Constraint, parse_all
@@ -121,10 +121,10 @@ def training(plan: Plan, environment: Environment) -> Iterator[tuple[TrainState,
     if isinstance(environment, JaxEnvironment):
         yield begin(plan, environment), partial(iterate, plan.for_any_seed(), environment), lambda: 0
         return
-    with environment.open(plan.config.learner.environments) as copies:
-        state = begin(plan, environment, copies)
-        advance = partial(iterate_on_host, plan.for_any_seed(), environment, copies)
-        yield state, advance, lambda: copies.faults
+    with host.crews_of(environment, plan.config.learner.environments) as crews:
+        state = begin(plan, environment, crews)
+        advance = partial(iterate_on_host, plan.for_any_seed(), environment, crews)
+        yield state, advance, lambda: sum(copies.faults for copies in crews)
 
 
 def _train(

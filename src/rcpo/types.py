@@ -1,6 +1,6 @@
 """Every record that crosses a file. T steps, N environments, K constraints, C cost columns."""
 
-from typing import Any, final
+from typing import Any, NamedTuple, final
 
 import equinox as eqx
 import jax
@@ -9,9 +9,9 @@ from jaxtyping import Array, Bool, Float, Int, Num, PRNGKeyArray, PyTree, Shaped
 
 from rcpo.normalise import ReturnStatistics
 
-Metrics = dict[str, Num[Array, "..."]]
 AnyArray = Array | np.ndarray
 """JAX's arrays where the environment is written in JAX, numpy's where it runs on the host."""
+Metrics = dict[str, Num[AnyArray, "..."]]
 
 
 @final
@@ -24,8 +24,7 @@ class Transition(eqx.Module):
     terminated: Bool[Array, " N"]
 
 
-@final
-class EnvStep(eqx.Module):
+class EnvStep(NamedTuple):
     """One step of N environments, already reset where an episode ended."""
 
     obs: Shaped[AnyArray, "N ..."]

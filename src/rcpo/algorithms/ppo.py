@@ -5,7 +5,6 @@ run one after the other on one core; as two programs in two threads they use two
 """
 
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from typing import Any, Final, NamedTuple, final
 
@@ -21,10 +20,10 @@ from rcpo.config import LearnerConfig
 from rcpo.constraints import Constraint
 from rcpo.networks import Actor, Perceptron, SeparateActorCritic
 from rcpo.normalise import merge, merge_returns, scale_reward
+from rcpo.threads import side_by_side
 from rcpo.types import Agent, Metrics, Rollout
 
 ADVANTAGE_EPSILON: Final = 1e-5
-SECOND_CORE: Final = ThreadPoolExecutor(1, "rcpo-critic")
 
 
 class Batch(NamedTuple):
@@ -74,7 +73,7 @@ def penalised_reward(
     """
     ppo, penalty = config.ppo, rollout.penalty
     if ppo.centred_penalty:
-        penalty = penalty - jnp.stack([c.sign * c.functional.allowance(aim[k]) for k, c in enumerate(constraints)])
+        penalty = penalty - jnp.array([c.sign * c.functional.allowance(aim[k]) for k, c in enumerate(constraints)])
     paid = penalise(jnp.zeros_like(rollout.reward), penalty, multiplier)
     reward = rollout.reward if ppo.penalise_normalised else rollout.reward + paid
     if agent.returns is not None:
@@ -225,12 +224,11 @@ def update(
     agent, batch = prepare(config, constraints, agent, rollout, multiplier, aim)
     network, memory = agent.network, agent.optimiser
     common = (batch, key, iteration)
-    beside = SECOND_CORE.submit(
-        lambda: jax.block_until_ready(update_critic(config, network.critic, memory.critic, *common, iterations))
+    improve_actor = partial(update_actor, config, network.actor, memory.actor, *common, iterations)
+    improve_critic = partial(update_critic, config, network.critic, memory.critic, *common, iterations)
+    # Each thread waits for its own result: sent off one after the other, the two would run one after the other.
+    (actor, actor_memory, metrics), (critic, critic_memory, more) = side_by_side(
+        lambda: jax.block_until_ready(improve_actor()), lambda: jax.block_until_ready(improve_critic())
     )
-    actor, actor_memory, metrics = jax.block_until_ready(
-        update_actor(config, network.actor, memory.actor, *common, iterations)
-    )
-    critic, critic_memory, more = beside.result()
     network = SeparateActorCritic(network.sight, actor, critic)
     return Agent(network, Optimisers(actor_memory, critic_memory), agent.returns), metrics | more

@@ -3,7 +3,7 @@
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Self, final
+from typing import final
 
 import equinox as eqx
 import numpy as np
@@ -102,9 +102,12 @@ class HostEnvironment(ABC):
     @abstractmethod
     def spec(self) -> EnvSpec: ...
 
+    side_by_side: bool = False
+    """Whether copies are stepped outside Python's lock, so that two sets of them use more cores than one."""
+
     @abstractmethod
-    def open(self, copies: int, threads: int = 0) -> "HostCopies":
-        """`copies` live copies, stepped together on so many threads (0: as many as there are cores)."""
+    def open(self, copies: int, parts: int = 1) -> "HostCopies":
+        """`copies` live copies, stepped together; `parts` such sets share the machine."""
 
 
 class HostCopies(ABC):
@@ -113,8 +116,13 @@ class HostCopies(ABC):
     faults: int = 0
     """How many episodes ended because a copy broke down (its numbers were no longer finite) and was reset."""
 
+    @property
     @abstractmethod
-    def reset(self, seed: int, spread: bool = False) -> Float[np.ndarray, "N ..."]:
+    def count(self) -> int:
+        """How many there are."""
+
+    @abstractmethod
+    def reset(self, seed: int | tuple[int, ...], spread: bool = False) -> Float[np.ndarray, "N ..."]:
         """Every copy at the start of a new episode, each with a random stream of its own; what they see.
 
         With `spread`, as if a random number of the first episode's steps had passed: copies then end one by one.
@@ -140,7 +148,7 @@ class HostCopies(ABC):
         """Let go of what the copies hold."""
         return None
 
-    def __enter__(self) -> Self:
+    def __enter__(self) -> "HostCopies":
         return self
 
     def __exit__(self, *_: object) -> None:

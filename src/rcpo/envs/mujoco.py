@@ -4,6 +4,7 @@ A robot is one small class (see `robots.py`, and examples/own_robot.py for one o
 copies see, earn and pay, as numpy formulas over all copies at once. Everything else is here.
 """
 
+import os
 import warnings
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
@@ -32,9 +33,15 @@ MOTOR_COLUMNS = (
 """The cost columns that every robot has."""
 DIVERGED = [
     kind.value
-    for kind in (mujoco.mjtWarning.mjWARN_BADQPOS, mujoco.mjtWarning.mjWARN_BADQVEL, mujoco.mjtWarning.mjWARN_BADQACC)
+    for kind in (
+        mujoco.mjtWarning.mjWARN_BADQPOS,
+        mujoco.mjtWarning.mjWARN_BADQVEL,
+        mujoco.mjtWarning.mjWARN_BADQACC,
+        mujoco.mjtWarning.mjWARN_BADCTRL,
+    )
 ]
-"""MuJoCo's warnings of a simulation that diverged; it puts such a one back to its start by itself."""
+"""MuJoCo's warnings of a simulation that diverged: it puts such a one back to its start by itself, and takes an action
+that is no number for none."""
 
 
 class Outcome(NamedTuple):
@@ -50,15 +57,18 @@ class Views(NamedTuple):
     """What a robot's formulas read: live arrays over all copies. `batch.qpos`, `batch.xpos`, ... are as in MjData."""
 
     batch: Batch
+    qpos: Float[np.ndarray, "N Q"]
+    qvel: Float[np.ndarray, "N V"]
+    """`batch.qpos` and `batch.qvel`, found once instead of in every step."""
     contact_force: Float[np.ndarray, "N B 6"]
     """`cfrc_ext` where the robot asks for it, zero at the start of an episode as in Gymnasium."""
 
 
 class Robot(ABC):
-    """A task on a MuJoCo model. Methods work on all N copies at once and write nothing."""
+    """A task on a MuJoCo model. Methods work on all N copies at once and write nothing into what they read."""
 
     name: str
-    xml: Path
+    xml: Path | str
     frame_skip: int
     """Physics steps for one action."""
     max_steps: int = 1000
@@ -71,11 +81,11 @@ class Robot(ABC):
     def start(
         self, generator: np.random.Generator, qpos: Float[np.ndarray, " Q"], qvel: Float[np.ndarray, " V"]
     ) -> tuple[Float[np.ndarray, " Q"], Float[np.ndarray, " V"]]:
-        """Where one copy begins an episode, given where the model rests."""
+        """Where one copy begins an episode, given where the model rests (`qpos0`, and no velocity)."""
 
     @abstractmethod
     def position(self, views: Views) -> Float[np.ndarray, "N P"]:
-        """Where the copies are, a copy of it: read before and after each step, for velocities."""
+        """Where the copies are: read before and after each step, for velocities."""
 
     @abstractmethod
     def observe(self, views: Views) -> Float[np.ndarray, "N D"]:
@@ -98,6 +108,8 @@ class Robot(ABC):
 class MujocoEnvironment(HostEnvironment):
     """A robot as an environment to learn in."""
 
+    side_by_side = True
+
     robot: Robot
     settings: RobotSettings = field(default_factory=RobotSettings)
 
@@ -105,7 +117,7 @@ class MujocoEnvironment(HostEnvironment):
     def spec(self) -> EnvSpec:
         model = read_model(self.robot)
         low, high = np.asarray(model.actuator_ctrlrange, dtype=np.float64).T
-        with self.open(1, 1) as copies:
+        with self.open(1) as copies:
             seen = copies.reset(0).shape[1:]
         return EnvSpec(
             name=self.robot.name,
@@ -115,14 +127,17 @@ class MujocoEnvironment(HostEnvironment):
             max_steps=self.settings.max_steps or self.robot.max_steps,
         )
 
-    def open(self, copies: int, threads: int = 0) -> "MujocoCopies":
-        return MujocoCopies(self.robot, self.settings, copies, threads)
+    def open(self, copies: int, parts: int = 1) -> "MujocoCopies":
+        threads = self.settings.threads or os.cpu_count() or 1
+        return MujocoCopies(self.robot, self.settings, copies, max(1, threads // parts))
 
 
 def read_model(robot: Robot) -> mujoco.MjModel:
     """The robot's model, refused where it has nothing to act with."""
-    if not robot.xml.is_file():
+    if not Path(robot.xml).is_file():
         raise UsageError(f"the robot {robot.name!r} has no model: {str(robot.xml)!r} is no file")
+    if robot.frame_skip < 1:
+        raise UsageError(f"got {robot.frame_skip} physics steps for an action of {robot.name}; give at least 1")
     with warnings.catch_warnings():
         # Gymnasium's models use attributes that MuJoCo has begun to call deprecated.
         warnings.simplefilter("ignore")
@@ -130,7 +145,7 @@ def read_model(robot: Robot) -> mujoco.MjModel:
         try:
             model = mujoco.MjModel.from_xml_path(str(robot.xml))
         except ValueError as error:
-            raise UsageError(f"MuJoCo cannot read {str(robot.xml)!r}: {error}") from None
+            raise UsageError(f"MuJoCo cannot read {str(robot.xml)!r}: {' '.join(str(error).split())}") from None
     if model.nu == 0:
         raise UsageError(f"the model {str(robot.xml)!r} has no actuators; nothing could be learned")
     if not model.actuator_ctrllimited.all():
@@ -143,17 +158,28 @@ def _heed(message: str) -> None:
 
 
 def largest_force(model: mujoco.MjModel) -> Float[np.ndarray, " A"]:
-    """The largest force of every actuator: its force range, or for a plain motor its gain times its control range."""
+    """The largest force of every actuator: what its control range allows a plain motor, and what its force range does.
+
+    A plain motor's force is its gain times its control, or times what that becomes when it is smoothed.
+    """
+    smoothed = (mujoco.mjtDyn.mjDYN_NONE, mujoco.mjtDyn.mjDYN_FILTER, mujoco.mjtDyn.mjDYN_FILTEREXACT)
+    plain = (
+        (model.actuator_gaintype == mujoco.mjtGain.mjGAIN_FIXED)
+        & (model.actuator_biastype == mujoco.mjtBias.mjBIAS_NONE)
+        & np.isin(model.actuator_dyntype, [kind.value for kind in smoothed])
+    )
     by_control = np.abs(model.actuator_gainprm[:, 0]) * np.abs(model.actuator_ctrlrange).max(axis=1)
     by_force = np.abs(model.actuator_forcerange).max(axis=1)
     limited = model.actuator_forcelimited.astype(bool)
-    plain = (model.actuator_gaintype == mujoco.mjtGain.mjGAIN_FIXED) & (
-        model.actuator_biastype == mujoco.mjtBias.mjBIAS_NONE
-    )
-    if not (limited | plain).all():
-        raise UsageError("an actuator is no plain motor and has no forcerange, so its largest force is unknown; "
-                         "give it a forcerange")  # fmt: skip
-    return np.where(limited, by_force, by_control)
+    largest = np.minimum(np.where(plain, by_control, np.inf), np.where(limited, by_force, np.inf))
+    for i, force in enumerate(largest):
+        name = model.actuator(i).name or f"number {i + 1}"
+        if force == np.inf:
+            raise UsageError(f"the actuator {name!r} is no plain motor and has no forcerange, so its largest force is "
+                             "unknown; give it a forcerange")  # fmt: skip
+        if force == 0.0:
+            raise UsageError(f"the actuator {name!r} can give no force; give it a gain or leave it out")
+    return largest
 
 
 @final
@@ -163,8 +189,6 @@ class MujocoCopies(HostCopies):
     def __init__(self, robot: Robot, settings: RobotSettings, copies: int, threads: int):
         if copies < 1:
             raise UsageError(f"got {copies} copies of {robot.name}; give at least 1")
-        if threads < 0:
-            raise UsageError(f"got {threads} threads; give a number that is not negative (0: one per core)")
         model = read_model(robot)
         self._robot, self._settings, self._model = robot, settings, model
         # Contact forces are worked out from what a step leaves in MjData, which only a persistent batch keeps per copy.
@@ -173,42 +197,51 @@ class MujocoCopies(HostCopies):
         self._seconds = model.opt.timestep * robot.frame_skip
         self._max_steps = settings.max_steps or robot.max_steps
         self._force = self._batch.bind("actuator_force")
-        self._largest_force = largest_force(model)
-        low, high = model.actuator_ctrlrange.T
-        self._low, self._high = low, high
-        self._views = Views(self._batch, np.zeros((copies, model.nbody, 6)))
+        self._ctrl = self._batch.ctrl
+        self._warnings = self._batch.warning[:, min(DIVERGED) : max(DIVERGED) + 1, 1]
+        self._per_force, self._per_motor = 1.0 / largest_force(model), np.full(model.nu, 1.0 / model.nu)
+        self._low, self._high = model.actuator_ctrlrange.T.copy()
+        self._views = Views(self._batch, self._batch.qpos, self._batch.qvel, np.zeros((copies, model.nbody, 6)))
         self._rest = (np.asarray(model.qpos0).copy(), np.zeros(model.nv))
         self._generators = [np.random.default_rng(0) for _ in range(copies)]
         self._elapsed = np.zeros(copies, np.int64)
-        self._previous_action = np.zeros((copies, model.nu))
+        self._previous = np.zeros((copies, model.nu))
         self._fresh = np.ones(copies, bool)
+        self._diverged = self._divergences()
         self.faults = 0
         self._batch.reset()
         # A field is bound when it is first read and filled by the calls after that: let the robot read all of its own.
-        self._obs, self._before = robot.observe(self._views), robot.position(self._views)
-        robot.outcome(self._views, self._previous_action, self._before, self._before, self._seconds)
+        with np.errstate(all="ignore"):
+            self._obs, self._before = self._look()
+            check_shapes(robot, copies, 2, {"observe": self._obs, "position": self._before})
+            outcome = robot.outcome(self._views, self._previous, self._before, self._before, self._seconds)
+        check_columns(robot, outcome)
+        check_shapes(robot, copies, 1, {"reward": outcome.reward, "terminated": outcome.terminated} | outcome.costs)
 
     @property
     def batch(self) -> Batch:
         """The simulations themselves, to look at or to draw."""
         return self._batch
 
-    def reset(self, seed: int, spread: bool = False) -> Float[np.ndarray, "N D"]:
-        copies = len(self._generators)
+    @property
+    def count(self) -> int:
+        return len(self._generators)
+
+    def reset(self, seed: int | tuple[int, ...], spread: bool = False) -> Float[np.ndarray, "N D"]:
+        copies = self.count
         *streams, own = np.random.SeedSequence(seed).spawn(copies + 1)
         self._generators = [np.random.default_rng(stream) for stream in streams]
         self.faults = 0
         self._restart(np.arange(copies))
         if spread:
             self._elapsed[:] = np.random.default_rng(own).integers(self._max_steps, size=copies)
-        self._before = self._robot.position(self._views)
-        self._obs = self._robot.observe(self._views)
+        self._obs, self._before = self._look()
         return self._obs
 
     def step(self, action: Num[np.ndarray, "N A"]) -> EnvStep:
         batch, robot = self._batch, self._robot
-        batch.ctrl[:] = action
-        diverged = self._divergences()
+        self._ctrl[:] = action
+        diverged = self._diverged
         try:
             batch.step(nstep=robot.frame_skip)
             failed = np.zeros(len(action), bool)
@@ -217,13 +250,16 @@ class MujocoCopies(HostCopies):
         if self._data is not None:
             self._read_contact_forces(self._data)
         self._elapsed += 1
-        after = robot.position(self._views)
-        outcome = robot.outcome(self._views, action, self._before, after, self._seconds)
-        next_obs = robot.observe(self._views)
-        reward = outcome.reward * self._settings.reward_scale
-        costs = self._costs(action, outcome)
-        faulty = failed | (self._divergences() > diverged)
-        faulty |= ~(np.isfinite(next_obs).all(axis=1) & np.isfinite(reward) & np.isfinite(costs).all(axis=1))
+        with np.errstate(all="ignore"):  # a copy that broke down may overflow: it is found right below
+            next_obs, after = self._look()
+            outcome = robot.outcome(self._views, action, self._before, after, self._seconds)
+            reward = outcome.reward * self._settings.reward_scale
+            costs = self._costs(action, outcome)
+        self._diverged = self._divergences()
+        faulty = failed | (self._diverged > diverged)
+        # One sum is quickly looked at; of squares, because in a plain one two huge numbers could cancel out.
+        if not sum(np.vdot(part, part) for part in (next_obs, reward, costs)) <= mujoco.mjMAXVAL**2:
+            faulty |= ~(sound(next_obs).all(axis=1) & sound(reward) & sound(costs).all(axis=1))
         terminated, truncated = outcome.terminated, self._elapsed >= self._max_steps
         if faulty.any():
             # What a broken copy shows means nothing: the last sound observation stands for it, and it pays nothing.
@@ -232,20 +268,24 @@ class MujocoCopies(HostCopies):
             reward = np.where(faulty, 0.0, reward)
             costs[faulty] = 0.0
             terminated, truncated = terminated & ~faulty, truncated | faulty
-        self._previous_action[:] = action
         self._fresh[:] = False
         self._before, self._obs = after, next_obs
         ended = np.flatnonzero(terminated | truncated)
         if len(ended):
             self._restart(ended)
-            self._before[ended] = robot.position(self._views)[ended]
+            obs, position = self._look()
+            self._before[ended] = position[ended]
             self._obs = next_obs.copy()
-            self._obs[ended] = robot.observe(self._views)[ended]
+            self._obs[ended] = obs[ended]
         return EnvStep(self._obs, next_obs, reward, costs, terminated, truncated, faulty)
 
     def simulate(self, action: Num[np.ndarray, "N A"]) -> None:
-        self._batch.ctrl[:] = action
+        self._ctrl[:] = action
         self._batch.step(nstep=self._robot.frame_skip)
+
+    def _look(self) -> tuple[np.ndarray, np.ndarray]:
+        """What the copies see and where they are, kept apart from the arrays that the next step writes over."""
+        return np.array(self._robot.observe(self._views)), np.array(self._robot.position(self._views))
 
     def _read_contact_forces(self, data: mujoco.MjData) -> None:
         """As Gymnasium has them: from the last stage of the integrator, where a sensor would show the first."""
@@ -256,35 +296,39 @@ class MujocoCopies(HostCopies):
 
     def _divergences(self) -> Int[np.ndarray, " N"]:
         """How often MuJoCo has found each copy diverged so far (it keeps what each warning was, and how often)."""
-        return self._batch.warning[:, DIVERGED, 1].sum(axis=1)
+        return self._warnings.sum(axis=1)
 
     def _costs(self, action: Num[np.ndarray, "N A"], outcome: Outcome) -> Float[np.ndarray, "N C"]:
-        share = np.abs(self._force) / self._largest_force
-        change = np.abs(np.clip(action, self._low, self._high) - np.clip(self._previous_action, self._low, self._high))
-        change /= self._high - self._low
-        own = (outcome.costs[column.name] for column in self._robot.columns)
-        return np.stack(
-            [share.mean(axis=1), np.square(share).mean(axis=1), np.where(self._fresh, 0.0, change.mean(axis=1)), *own],
-            axis=1,
-        )
+        applied = np.minimum(np.maximum(action, self._low), self._high) / (self._high - self._low)
+        share = np.abs(self._force) * self._per_force
+        change = np.abs(applied - self._previous)
+        change[self._fresh] = 0.0
+        self._previous = applied
+        costs = np.empty((len(action), len(MOTOR_COLUMNS) + len(self._robot.columns)))
+        costs[:, 0], costs[:, 1] = share @ self._per_motor, np.square(share) @ self._per_motor
+        costs[:, 2] = change @ self._per_motor
+        for k, column in enumerate(self._robot.columns, len(MOTOR_COLUMNS)):
+            costs[:, k] = outcome.costs[column.name]
+        return costs
 
     def _restart(self, ids: Int[np.ndarray, " E"]) -> None:
         """Begin a new episode in the copies `ids`."""
         batch, start = self._batch, self._robot.start
         batch.reset(ids, stage=mujoco.mjtStage.mjSTAGE_NONE.value)
-        qpos, qvel = batch.qpos, batch.qvel
+        qpos, qvel = self._views.qpos, self._views.qvel
         for i in ids:
-            qpos[i], qvel[i] = start(self._generators[i], *self._rest)
+            qpos[i], qvel[i] = start(self._generators[i], *(rest.copy() for rest in self._rest))
         batch.forward(ids)
         self._views.contact_force[ids] = 0.0
         self._elapsed[ids] = 0
         self._fresh[ids] = True
+        self._diverged = self._divergences()  # a reset counts anew
 
     def save(self) -> dict[str, np.ndarray]:
         return {
             "state": self._batch.state.copy(),
             "elapsed": self._elapsed.copy(),
-            "previous_action": self._previous_action.copy(),
+            "previous": self._previous.copy(),
             "fresh": self._fresh.copy(),
             "before": self._before.copy(),
             "observation": self._obs.copy(),
@@ -293,19 +337,43 @@ class MujocoCopies(HostCopies):
         }
 
     def restore(self, saved: Mapping[str, np.ndarray]) -> Float[np.ndarray, "N D"]:
-        if saved["state"].shape != self._batch.state.shape:
-            got, expected = saved["state"].shape, self._batch.state.shape
-            raise UsageError(f"got the state of {got[0]} copies with {got[1]} numbers each, "
-                             f"expected {expected[0]} with {expected[1]}")  # fmt: skip
+        got, expected = saved["state"].shape, self._batch.state.shape
+        if got != expected:
+            raise UsageError(f"got a state of shape {got} for {self._robot.name}, expected {expected}: as many copies "
+                             "and numbers as when it was saved")  # fmt: skip
         self._batch.state[:] = saved["state"]
         self._elapsed[:] = saved["elapsed"]
-        self._previous_action[:] = saved["previous_action"]
+        self._previous = saved["previous"].copy()
         self._fresh[:] = saved["fresh"]
         self._before, self._obs = saved["before"].copy(), saved["observation"].copy()
         for generator, packed in zip(self._generators, saved["generators"], strict=True):
             unpack_generator(generator, packed)
         self.faults = int(saved["faults"])
         return self._obs
+
+
+def sound(numbers: Float[np.ndarray, "..."]) -> Bool[np.ndarray, "..."]:
+    """Which numbers are numbers, and no larger than MuJoCo allows a state to be (1e10)."""
+    return np.abs(numbers) <= mujoco.mjMAXVAL
+
+
+def check_columns(robot: Robot, outcome: Outcome) -> None:
+    """Refuse a robot that does not pay what it says."""
+    names = [column.name for column in (*MOTOR_COLUMNS, *robot.columns)]
+    if len(set(names)) < len(names):
+        raise UsageError(f"the robot {robot.name!r} has two cost columns of one name: {', '.join(names)}")
+    own = names[len(MOTOR_COLUMNS) :]
+    if sorted(outcome.costs) != sorted(own):
+        raise UsageError(f"got the costs {sorted(outcome.costs)} from the robot {robot.name!r}, "
+                         f"expected {sorted(own)}: one for each of its own columns")  # fmt: skip
+
+
+def check_shapes(robot: Robot, copies: int, axes: int, parts: Mapping[str, np.ndarray]) -> None:
+    """Refuse a robot whose formulas are not over all copies at once."""
+    for what, array in parts.items():
+        if np.ndim(array) != axes or len(array) != copies:
+            raise UsageError(f"got {what} of shape {np.shape(array)} from the robot {robot.name!r}, "
+                             f"expected {axes} axes and {copies} copies along the first")  # fmt: skip
 
 
 def pack_generator(generator: np.random.Generator) -> np.ndarray:

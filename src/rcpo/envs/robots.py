@@ -21,10 +21,11 @@ PLANAR_SPEED: Final = Column("speed", "m/s", "velocity in the plane, whatever it
 FALL: Final = Column("fall", "1 per event", "1 on the step that ends the episode because the robot is not healthy")
 
 Generator = np.random.Generator
-Vector = Float[np.ndarray, " Q"]
+Place = Float[np.ndarray, " Q"]
+Motion = Float[np.ndarray, " V"]
 
 
-def uniform(generator: Generator, scale: float, size: int) -> Vector:
+def uniform(generator: Generator, scale: float, size: int) -> Float[np.ndarray, " size"]:
     return generator.uniform(low=-scale, high=scale, size=size)
 
 
@@ -40,14 +41,14 @@ def never(reward: Float[np.ndarray, " N"]) -> Bool[np.ndarray, " N"]:
 class HalfCheetah(Robot):
     name, xml, frame_skip, columns = "HalfCheetah-v5", ASSETS / "half_cheetah.xml", 5, (SPEED,)
 
-    def start(self, generator: Generator, qpos: Vector, qvel: Vector) -> tuple[Vector, Vector]:
+    def start(self, generator: Generator, qpos: Place, qvel: Motion) -> tuple[Place, Motion]:
         return qpos + uniform(generator, 0.1, len(qpos)), qvel + 0.1 * generator.standard_normal(len(qvel))
 
     def position(self, views: Views) -> np.ndarray:
-        return views.batch.qpos[:, :1].copy()
+        return views.qpos[:, :1]
 
     def observe(self, views: Views) -> np.ndarray:
-        return np.concatenate((views.batch.qpos[:, 1:], views.batch.qvel), axis=1)
+        return np.concatenate((views.qpos[:, 1:], views.qvel), axis=1)
 
     def outcome(
         self, views: Views, action: np.ndarray, before: np.ndarray, after: np.ndarray, seconds: float
@@ -61,14 +62,14 @@ class HalfCheetah(Robot):
 class Swimmer(Robot):
     name, xml, frame_skip, columns = "Swimmer-v5", ASSETS / "swimmer.xml", 4, (PLANAR_SPEED,)
 
-    def start(self, generator: Generator, qpos: Vector, qvel: Vector) -> tuple[Vector, Vector]:
+    def start(self, generator: Generator, qpos: Place, qvel: Motion) -> tuple[Place, Motion]:
         return qpos + uniform(generator, 0.1, len(qpos)), qvel + uniform(generator, 0.1, len(qvel))
 
     def position(self, views: Views) -> np.ndarray:
-        return views.batch.qpos[:, :2].copy()
+        return views.qpos[:, :2]
 
     def observe(self, views: Views) -> np.ndarray:
-        return np.concatenate((views.batch.qpos[:, 2:], views.batch.qvel), axis=1)
+        return np.concatenate((views.qpos[:, 2:], views.qvel), axis=1)
 
     def outcome(
         self, views: Views, action: np.ndarray, before: np.ndarray, after: np.ndarray, seconds: float
@@ -82,19 +83,19 @@ class Swimmer(Robot):
 class Hopper(Robot):
     name, xml, frame_skip, columns = "Hopper-v5", ASSETS / "hopper.xml", 4, (SPEED, FALL)
 
-    def start(self, generator: Generator, qpos: Vector, qvel: Vector) -> tuple[Vector, Vector]:
+    def start(self, generator: Generator, qpos: Place, qvel: Motion) -> tuple[Place, Motion]:
         return qpos + uniform(generator, 5e-3, len(qpos)), qvel + uniform(generator, 5e-3, len(qvel))
 
     def position(self, views: Views) -> np.ndarray:
-        return views.batch.qpos[:, :1].copy()
+        return views.qpos[:, :1]
 
     def observe(self, views: Views) -> np.ndarray:
-        return np.concatenate((views.batch.qpos[:, 1:], np.clip(views.batch.qvel, -10, 10)), axis=1)
+        return np.concatenate((views.qpos[:, 1:], np.clip(views.qvel, -10, 10)), axis=1)
 
     def outcome(
         self, views: Views, action: np.ndarray, before: np.ndarray, after: np.ndarray, seconds: float
     ) -> Outcome:
-        qpos, qvel = views.batch.qpos, views.batch.qvel
+        qpos, qvel = views.qpos, views.qvel
         height, angle = qpos[:, 1], qpos[:, 2]
         within = (np.abs(qpos[:, 2:]) < 100.0).all(axis=1) & (np.abs(qvel) < 100.0).all(axis=1)
         healthy = within & (height > 0.7) & (np.abs(angle) < 0.2)
@@ -107,19 +108,19 @@ class Hopper(Robot):
 class Walker2d(Robot):
     name, xml, frame_skip, columns = "Walker2d-v5", ASSETS / "walker2d_v5.xml", 4, (SPEED, FALL)
 
-    def start(self, generator: Generator, qpos: Vector, qvel: Vector) -> tuple[Vector, Vector]:
+    def start(self, generator: Generator, qpos: Place, qvel: Motion) -> tuple[Place, Motion]:
         return qpos + uniform(generator, 5e-3, len(qpos)), qvel + uniform(generator, 5e-3, len(qvel))
 
     def position(self, views: Views) -> np.ndarray:
-        return views.batch.qpos[:, :1].copy()
+        return views.qpos[:, :1]
 
     def observe(self, views: Views) -> np.ndarray:
-        return np.concatenate((views.batch.qpos[:, 1:], np.clip(views.batch.qvel, -10, 10)), axis=1)
+        return np.concatenate((views.qpos[:, 1:], np.clip(views.qvel, -10, 10)), axis=1)
 
     def outcome(
         self, views: Views, action: np.ndarray, before: np.ndarray, after: np.ndarray, seconds: float
     ) -> Outcome:
-        height, angle = views.batch.qpos[:, 1], views.batch.qpos[:, 2]
+        height, angle = views.qpos[:, 1], views.qpos[:, 2]
         healthy = (height > 0.8) & (height < 2.0) & (np.abs(angle) < 1.0)
         velocity = ((after - before) / seconds)[:, 0]
         reward = velocity + healthy * 1.0 - 1e-3 * np.square(action).sum(axis=1)
@@ -131,21 +132,21 @@ class Ant(Robot):
     name, xml, frame_skip, columns = "Ant-v5", ASSETS / "ant.xml", 5, (PLANAR_SPEED, FALL)
     contact_forces = True
 
-    def start(self, generator: Generator, qpos: Vector, qvel: Vector) -> tuple[Vector, Vector]:
+    def start(self, generator: Generator, qpos: Place, qvel: Motion) -> tuple[Place, Motion]:
         return qpos + uniform(generator, 0.1, len(qpos)), qvel + 0.1 * generator.standard_normal(len(qvel))
 
     def position(self, views: Views) -> np.ndarray:
-        return views.batch.xpos[:, 1, :2].copy()  # the torso's
+        return views.batch.xpos[:, 1, :2]  # the torso's
 
     def observe(self, views: Views) -> np.ndarray:
-        qpos, qvel = views.batch.qpos, views.batch.qvel
+        qpos, qvel = views.qpos, views.qvel
         contact = np.clip(views.contact_force[:, 1:], -1.0, 1.0).reshape(len(qpos), -1)
         return np.concatenate((qpos[:, 2:], qvel, contact), axis=1)
 
     def outcome(
         self, views: Views, action: np.ndarray, before: np.ndarray, after: np.ndarray, seconds: float
     ) -> Outcome:
-        qpos, qvel = views.batch.qpos, views.batch.qvel
+        qpos, qvel = views.qpos, views.qvel
         finite = np.isfinite(qpos).all(axis=1) & np.isfinite(qvel).all(axis=1)
         healthy = finite & (qpos[:, 2] >= 0.2) & (qpos[:, 2] <= 1.0)
         velocity = (after - before) / seconds
@@ -160,7 +161,7 @@ class Humanoid(Robot):
     name, xml, frame_skip, columns = "Humanoid-v5", ASSETS / "humanoid.xml", 5, (PLANAR_SPEED, FALL)
     contact_forces = True
 
-    def start(self, generator: Generator, qpos: Vector, qvel: Vector) -> tuple[Vector, Vector]:
+    def start(self, generator: Generator, qpos: Place, qvel: Motion) -> tuple[Place, Motion]:
         return qpos + uniform(generator, 1e-2, len(qpos)), qvel + uniform(generator, 1e-2, len(qvel))
 
     def position(self, views: Views) -> np.ndarray:
@@ -170,10 +171,10 @@ class Humanoid(Robot):
 
     def observe(self, views: Views) -> np.ndarray:
         batch = views.batch
-        copies = len(batch.qpos)
+        copies = len(views.qpos)
         parts = (
-            batch.qpos[:, 2:],
-            batch.qvel,
+            views.qpos[:, 2:],
+            views.qvel,
             batch.cinert[:, 1:].reshape(copies, -1),
             batch.cvel[:, 1:].reshape(copies, -1),
             batch.qfrc_actuator[:, 6:],
@@ -185,7 +186,7 @@ class Humanoid(Robot):
         self, views: Views, action: np.ndarray, before: np.ndarray, after: np.ndarray, seconds: float
     ) -> Outcome:
         batch = views.batch
-        height = batch.qpos[:, 2]
+        height = views.qpos[:, 2]
         healthy = (height > 1.0) & (height < 2.0)
         velocity = (after - before) / seconds
         contact = 5e-7 * np.square(views.contact_force.reshape(len(height), -1)).sum(axis=1)

@@ -1,0 +1,170 @@
+"""Training steps per second on a robot: rcpo's PPO beside Stable-Baselines3's and SBX's with the same hyper-parameters.
+
+    python benchmarks/ppo.py --json benchmarks/results/ppo_halfcheetah.jsonl
+    python benchmarks/ppo.py --environment Humanoid-v5 --json benchmarks/results/ppo_humanoid.jsonl
+
+All learn HalfCheetah-v5 with the paper's settings: 2,048 steps a batch, 10 epochs of 32 minibatches of 64, two tanh
+layers of 64 units for actor and critic each, observations and returns normalised. The peers run 16 environments x 128
+steps in one process (their fastest here), rcpo its preset `paper` (64 x 32). In the same turns the bound is measured,
+1 / (1 / physics + 1 / learner), with physics the raw `Batch.step` alone and learner rcpo's update alone; and so is peak
+memory. Each turn lasts some seconds and the turns of all contestants alternate, so that whatever else the machine does
+slows all of them alike. Needs the extra `sb3`, and `sbx-rl` for the second peer.
+"""
+
+import argparse
+import json
+import os
+import platform
+import resource
+import time
+from collections.abc import Callable
+from contextlib import ExitStack
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+from rcpo.bench import prepared
+
+ACTORS, ROLLOUT_STEPS, MINIBATCH = 16, 128, 64
+PACKAGES = ("rcpo", "jax", "jaxlib", "torch", "stable-baselines3", "sbx-rl", "gymnasium", "mujoco", "numpy")
+Train = Callable[[float], int]
+"""Trains for at least so many seconds, and says how many environment steps that were."""
+
+
+def peer(kind: Any, environment: str, threads: int, **network: Any) -> Train:
+    """PPO of Stable-Baselines3 or of SBX, which share their interface."""
+    import torch
+    from stable_baselines3.common.env_util import make_vec_env
+    from stable_baselines3.common.vec_env import VecNormalize
+
+    copies = VecNormalize(make_vec_env(environment, ACTORS), gamma=0.99)
+    learner = kind(
+        "MlpPolicy",
+        copies,
+        learning_rate=3e-4,
+        n_steps=ROLLOUT_STEPS,
+        batch_size=MINIBATCH,
+        n_epochs=10,
+        gamma=0.99,
+        gae_lambda=0.95,
+        clip_range=0.2,
+        ent_coef=0.0,
+        vf_coef=0.5,
+        max_grad_norm=0.5,
+        policy_kwargs={"net_arch": {"pi": [64, 64], "vf": [64, 64]}, **network},
+        device="cpu",
+        seed=0,
+    )
+    batch = ACTORS * ROLLOUT_STEPS
+
+    def train(seconds: float) -> int:
+        torch.set_num_threads(threads)
+        batches, started = 0, time.perf_counter()
+        while batches == 0 or time.perf_counter() - started < seconds:
+            learner.learn(4 * batch, log_interval=1_000_000, reset_num_timesteps=False)
+            batches += 4
+        return batches * batch
+
+    return train
+
+
+def peers(environment: str) -> dict[str, Train]:
+    """Whoever is installed."""
+    found: dict[str, Train] = {}
+    try:
+        from stable_baselines3 import PPO
+    except ImportError:
+        print("Stable-Baselines3 is not installed: left out")
+        return found
+    found |= {f"Stable-Baselines3, torch threads: {n}": peer(PPO, environment, n) for n in (1, 2)}
+    try:
+        import flax.linen
+        from sbx import PPO as JaxPPO
+    except ImportError:
+        print("SBX is not installed: left out")
+        return found
+    return found | {"SBX": peer(JaxPPO, environment, 1, activation_fn=flax.linen.tanh)}
+
+
+def ours(call: Callable[[], Any], steps: int) -> Train:
+    import jax
+
+    def train(seconds: float) -> int:
+        calls, started = 0, time.perf_counter()
+        while calls == 0 or time.perf_counter() - started < seconds:
+            jax.block_until_ready(call())
+            calls += 1
+        return calls * steps
+
+    return train
+
+
+def turn(name: str, train: Train, seconds: float, repeat: int) -> dict[str, str | float]:
+    """One measurement."""
+    started = time.perf_counter()
+    steps = train(seconds)
+    elapsed = time.perf_counter() - started
+    return {"name": name, "repeat": repeat, "steps": steps, "seconds": round(elapsed, 4),
+            "steps_per_second": round(steps / elapsed, 1)}  # fmt: skip
+
+
+def report(turns: list[dict[str, Any]]) -> None:
+    rates: dict[str, list[float]] = {}
+    for entry in turns:
+        rates.setdefault(entry["name"], []).append(entry["steps_per_second"])
+    middle = {name: median(seen) for name, seen in rates.items()}
+    for name, seen in rates.items():
+        print(f"{name:<40}{middle[name]:>10,.0f}   {min(seen):>10,.0f} to {max(seen):>10,.0f}")
+    physics, learner, train = (rates[f"rcpo, {part}"] for part in ("physics", "learner", "train"))
+    shares = [t * (1 / p + 1 / u) for p, u, t in zip(physics, learner, train, strict=True)]
+    print(f"\nrcpo / its bound: {median(shares):.2f} ({min(shares):.2f} to {max(shares):.2f} in single repeats)")
+    for name in rates:
+        if not name.startswith("rcpo"):
+            each = [mine / theirs for mine, theirs in zip(train, rates[name], strict=True)]
+            print(f"rcpo / {name}: {median(each):.1f} ({min(each):.1f} to {max(each):.1f} in single repeats)")
+
+
+def installed(package: str) -> str | None:
+    try:
+        return version(package)
+    except PackageNotFoundError:
+        return None
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--environment", default="HalfCheetah-v5", help="one of the robots")
+    parser.add_argument("--seconds", type=float, default=4.0, help="of each measurement")
+    parser.add_argument("--repeats", type=int, default=5, help="of all measurements, in turns")
+    parser.add_argument("--alone", action="store_true", help="leave the peers out")
+    parser.add_argument("--json", type=Path, help="write every measurement to this file, one JSON object a line")
+    arguments = parser.parse_args()
+    with ExitStack() as stack:
+        programs = stack.enter_context(prepared(arguments.environment, "paper"))
+        contestants = {f"rcpo, {name}": ours(program.call, program.steps) for name, program in programs.items()}
+        for train in contestants.values():
+            train(1.0)
+        memory = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20
+        if not arguments.alone:
+            contestants |= peers(arguments.environment)
+        for train in contestants.values():
+            train(0.1)
+        head = {
+            "environment": arguments.environment,
+            "versions": {"python": platform.python_version()} | {name: installed(name) for name in PACKAGES},
+            "cpus": os.cpu_count(),
+            "load_before": round(os.getloadavg()[0], 2),
+            "rcpo_peak_memory_gib": round(memory, 3),
+        }
+        turns = [turn(name, train, arguments.seconds, repeat)
+                 for repeat in range(arguments.repeats) for name, train in contestants.items()]  # fmt: skip
+    if arguments.json:
+        arguments.json.parent.mkdir(parents=True, exist_ok=True)
+        arguments.json.write_text("".join(json.dumps(line) + "\n" for line in [head, *turns]))
+    print(f"{arguments.environment}, training steps a second; rcpo's peak memory {memory:.2f} GiB")
+    report(turns)
+
+
+if __name__ == "__main__":
+    main()
