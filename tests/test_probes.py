@@ -68,6 +68,7 @@ def test_a_target_is_found() -> None:
     assert network.actor.log_std is not None and math.exp(float(network.actor.log_std[0])) < 0.1
 
 
+@pytest.mark.slow
 def test_the_right_choice_is_found() -> None:
     network = network_of(trained(Choice(), PLAIN, 40))
     policy = jax.nn.softmax(network.distribution(jnp.eye(3)).logits)  # type: ignore[attr-defined]
@@ -153,6 +154,7 @@ def in_unit(unit: float, after: bool) -> tuple[float, float, bool]:
     return late["constraint/mean(cost)/value"], late["reward/episode"] / unit, run.handover.verified
 
 
+@pytest.mark.slow
 def test_the_unit_of_the_rewards_does_not_matter() -> None:
     """Subtracted after normalisation, the penalty weighs the same in every unit: the same policy, the same verdict."""
     found = [in_unit(unit, after=True) for unit in (1.0, 100.0, 10_000.0)]

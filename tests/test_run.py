@@ -189,7 +189,7 @@ def test_the_other_methods_run(method: str) -> None:
 
 
 HOST = TrainConfig(
-    constraints=("mean(cost) <= 0.25",),
+    constraints=("mean(push) <= -2", "P(touch) <= 1", "sum(push) <= 100", "discounted(push, 0.9) >= -100"),
     steps=64 * 4 * 12,
     learner=LearnerConfig(
         algorithm="ppo",
@@ -229,68 +229,71 @@ def bits(run: Run) -> tuple[list[bytes], list[Record]]:
     return [np.asarray(leaf).tobytes() for leaf in jax.tree.leaves(numbers)], records
 
 
+@pytest.fixture(scope="module")
+def noisy() -> tuple[Run, list[str]]:
+    """A run under four kinds of constraints, of which no policy can keep the first; and what was said."""
+    listener, before = Listener(), jax.config.read("jax_disable_most_optimizations")
+    jax.config.update("jax_disable_most_optimizations", True)
+    run = train(Noise(side_by_side=True), config=HOST, loggers=[listener])
+    jax.config.update("jax_disable_most_optimizations", before)
+    return run, listener.said
+
+
 @pytest.mark.usefixtures("quick_compile")
-def test_the_same_seed_gives_the_same_bits_on_the_host() -> None:
-    first, again, other = (bits(train(Noise(side_by_side=True), config=NOISE, seed=seed)) for seed in (0, 0, 1))
+def test_the_same_seed_gives_the_same_bits_on_the_host(noisy: tuple[Run, list[str]]) -> None:
+    first = bits(noisy[0])
+    again, other = (bits(train(Noise(side_by_side=True), config=HOST, seed=seed)) for seed in (0, 1))
     assert first == again
     assert first[0] != other[0] and first[1] != other[1]
 
 
-NOISE = replace(
-    HOST, constraints=("mean(push) <= 0.5", "P(touch) >= 0.9", "sum(push) <= 2", "discounted(push, 0.9) >= 0")
-)
-
-
 @pytest.mark.usefixtures("quick_compile")
-@pytest.mark.parametrize("robot", ["Hopper-v5"])
-def test_the_same_seed_gives_the_same_bits_whatever_the_threads(robot: str) -> None:
+def test_the_same_seed_gives_the_same_bits_whatever_the_threads() -> None:
     """Three iterations of the robots' own preset, made small; episodes of 40 steps, so that some end in time."""
-    own = presets.preset("robot", robot)
-    learner = replace(
-        own.learner, environments=5, rollout_steps=32, ppo=replace(own.learner.ppo, minibatches=4, epochs=2)
-    )
-    evaluation = replace(own.evaluation, points=3, shortlist_episodes=4, verdict_episodes=6, looks=1)
+    own = presets.preset("robot", "Hopper-v5")
+    few = replace(own.learner.ppo, minibatches=4, epochs=2, hidden=(8,))
+    learner = replace(own.learner, environments=5, rollout_steps=32, ppo=few)
+    evaluation = replace(own.evaluation, points=3, shortlist_episodes=4, verdict_episodes=4, looks=1)
     config = replace(own, steps=3 * 5 * 32, learner=learner, evaluation=evaluation)
-    runs = [
-        train(robot, config=replace(config, env=RobotSettings(max_steps=40, threads=threads))) for threads in (1, 3, 1)
-    ]
-    one, three, again = (bits(run) for run in runs)
-    assert one == again and one == three
-    assert runs[0].records[-1]["iteration"] == 3 and runs[0].records[-1]["faults"] == 0
-    assert sum(record["episodes"] for record in runs[0].records) > 0
-    other = train(robot, config=replace(config, seed=1, env=RobotSettings(max_steps=40)))
-    assert bits(other)[0] != one[0]
+    one, three = (
+        train("Hopper-v5", config=replace(config, env=RobotSettings(max_steps=40, threads=threads)))
+        for threads in (1, 3)
+    )
+    assert bits(one) == bits(three)
+    assert one.records[-1]["iteration"] == 3 and one.records[-1]["faults"] == 0
+    assert sum(record["episodes"] for record in one.records) > 0
+
+
+def test_a_limit_that_no_policy_can_meet(noisy: tuple[Run, list[str]]) -> None:
+    """No push is below -1: the multiplier of `<= -2` goes to its maximum, and the run says so in one sentence."""
+    run, said = noisy
+    notes = [text for text in said if text.startswith("note: the multiplier")]
+    assert len(notes) == 1
+    assert "'mean(push) <= -2.0' stands at its maximum 2: perhaps no policy keeps this limit" in notes[0]
+    assert "--multipliers.maximum is too small" in notes[0]
+    assert run.records[-1]["constraint/mean(push)/multiplier"] == 2.0
+    assert run.records[-1]["constraint/P(touch)/multiplier"] == 0.0
+    assert not run.handover.verified
+    assert [one.verdict for one in run.handover.evaluation.constraints] == ["violated", *["satisfied"] * 3]
 
 
 @pytest.mark.usefixtures("quick_compile")
-def test_a_limit_that_no_policy_can_meet() -> None:
-    """A cost of a^2 is never below -1: the multiplier goes to its maximum, and the run says so in one sentence."""
-    listener = Listener()
-    run = train(Effort(), ["mean(cost) <= -1", "mean(cost) <= 100"], config=HOST, loggers=[listener])
-    assert run.records[-1]["constraint/mean(cost)/multiplier"] is not None
-    notes = [text for text in listener.said if text.startswith("note: the multiplier")]
-    assert len(notes) == 1
-    assert "'mean(cost) <= -1.0' stands at its maximum 2: perhaps no policy keeps this limit" in notes[0]
-    assert "--multipliers.maximum is too small" in notes[0]
-    assert not run.handover.verified
-    assert [one.verdict for one in run.handover.evaluation.constraints] == ["violated", "satisfied"]
-    # Nothing of the kind is said where the multiplier was never meant to move.
+def test_a_multiplier_that_was_to_stay_is_not_remarked_on(noisy: tuple[Run, list[str]]) -> None:
     listener = Listener()
     fixed = replace(HOST, method="fixed", multipliers=MultiplierConfig(initial=2.0, maximum=2.0))
-    train(Effort(), ["mean(cost) <= -1", "mean(cost) <= 100"], config=fixed, loggers=[listener])
+    train(Noise(side_by_side=True), config=fixed, loggers=[listener])
     assert not [text for text in listener.said if text.startswith("note: the multiplier")]
 
 
-@pytest.mark.usefixtures("quick_compile")
-def test_episodes_that_broke_down_are_said_and_left_out() -> None:
-    listener = Listener()
-    run = train(Noise(), config=NOISE, loggers=[listener])
+def test_episodes_that_broke_down_are_said_and_left_out(noisy: tuple[Run, list[str]]) -> None:
+    """Six steps in a hundred break down."""
+    run, said = noisy
     faults = run.records[-1]["faults"]
-    assert 0.03 * run.steps < faults < 0.1 * run.steps
-    assert f"note: {faults} episodes ended because the simulation diverged; they were left out" in listener.said
+    assert 0.04 * run.steps < faults < 0.08 * run.steps
+    assert f"note: {faults} episodes ended because the simulation diverged; they were left out" in said
 
 
-@pytest.mark.usefixtures("quick_compile")
+@pytest.mark.slow
 def test_a_host_run_without_constraints_keeps_every_promise() -> None:
     """Whatever a preset does to penalties, there are none."""
     own = replace(HOST.learner.ppo, penalise_normalised=True, centred_penalty=True, spread_starts=True)
@@ -320,8 +323,8 @@ def changed(**changes: Any) -> TrainConfig:
         (lambda: MultiplierConfig(ramp=1.5), r"^got a ramp over 1.5 of the run; it lies in \[0, 1\]$"),
         (lambda: EvaluationConfig(episodes=-1), r"^got -1 for episodes; give a number that is not negative$"),
         (
-            lambda: train(Effort(), config=changed(learner=LearnerConfig())),
-            r"^got the algorithm a2c for Effort, which runs on the host; use --learner.algorithm ppo$",
+            lambda: train(Noise(), config=changed(learner=LearnerConfig())),
+            r"^got the algorithm a2c for Noise, which runs on the host; use --learner.algorithm ppo$",
         ),
         (
             lambda: train(
@@ -330,8 +333,8 @@ def changed(**changes: Any) -> TrainConfig:
             r"^got the algorithm ppo for mars-rover, which is written in JAX; use --learner.algorithm a2c$",
         ),
         (
-            lambda: train(Effort(), config=changed(method="primal-dual")),
-            r"^the method primal-dual plays environments written in JAX, and Effort runs on the host; "
+            lambda: train(Noise(), config=changed(method="primal-dual")),
+            r"^the method primal-dual plays environments written in JAX, and Noise runs on the host; "
             r"use --method rcpo or fixed$",
         ),
         (lambda: train(Effort(), ["mean(costs) <= 1"], config=HOST), r"^unknown cost column 'costs'.*mean 'cost'\?$"),

@@ -50,7 +50,7 @@ def play(
         keep = jax.tree.map(lambda new, old: jnp.where(now.reshape(-1, *(1,) * (new.ndim - 1)), new, old), ended, done)
         return worker, key, keep, running & ~now
 
-    nothing = jax.eval_shape(lambda w: advance(environment, constraints, w, w.length, key, 0.0)[3], worker)
+    nothing = jax.eval_shape(lambda w: advance(environment, constraints, w, w.tally.length, key, 0.0)[3], worker)
     blank = jax.tree.map(lambda leaf: jnp.zeros(leaf.shape, leaf.dtype), nothing)
     carry = (worker, key, blank, jnp.ones(batch, bool))
     return jax.lax.while_loop(lambda carry: carry[3].any(), step, carry)[2]

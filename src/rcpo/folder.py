@@ -122,8 +122,8 @@ def finite(value: float) -> float | None:
     return value if math.isfinite(value) else None
 
 
-def load(folder: str | Path) -> "Run":
-    """Read a finished run back."""
+def load(folder: str | Path, environment: Environment | None = None) -> "Run":
+    """Read a finished run back; one on an environment of your own needs that environment."""
     from rcpo.run import Run
 
     folder = Path(folder)
@@ -134,7 +134,10 @@ def load(folder: str | Path) -> "Run":
     document, verdict = read_json(folder / CONFIG), read_json(folder / VERDICT)
     try:
         name, config = document["environment"], from_json(TrainConfig, document["config"])
-        environment = envs.make(name, config.env)
+        if environment is None and name not in envs.NAMES:
+            raise UsageError(f"the run {str(folder)!r} is on {name}, an environment of its user's; "
+                             "load it from Python: rcpo.load(folder, environment)")  # fmt: skip
+        environment = environment or envs.make(name, config.env)
         constraints = parse_all(config.constraints, environment.spec.column_names)
         components = verdict["components"]
         policy = load_tree(folder / POLICY, _blank_policy(environment, config, len(components)))

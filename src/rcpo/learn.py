@@ -92,7 +92,7 @@ def ascend(
     rule = plan.config.rule
     value, measured = measure(plan.constraints, rollout, steps=rule.measure == "steps")
     state = eqx.tree_at(lambda state: state.first, state, multipliers.remember_first(state, value, measured))
-    aimed = multipliers.aim(rule, state, plan.limit, plan.sign, iteration, plan.iterations)
+    aimed = multipliers.aim(rule, state, plan.limit, plan.sign, iteration, plan.iterations, measured)
     moved = multipliers.ascend(rule, state, plan.sign * (value - aimed), plan.limit, measured, plan.iterations)
     episode = rollout.episode
     counted = episode.counted

@@ -20,16 +20,17 @@ def aim(
     sign: Float[Array, " K"],
     iteration: Int[Array, ""],
     iterations: int,
+    measured: Bool[Array, " K"] | bool = False,
 ) -> Float[Array, " K"]:
     """What the multipliers steer towards now: the limit, a margin inside it, reached along a ramp if there is one.
 
     A ramp comes down from what the untrained policy spends, where that is beyond the limit: the agent learns to move
-    first and to save then.
+    first and to save then. `measured` says whose first value has just been remembered.
     """
     place = limit - sign * config.margin * jnp.abs(limit)
     if config.ramp == 0.0:
         return place
-    far = jnp.where(state.updates > 0, config.ramp_start * state.first, place)
+    far = jnp.where((state.updates > 0) | measured, config.ramp_start * state.first, place)
     beyond = jnp.maximum(sign * (far - place), 0.0)
     return place + sign * beyond * jnp.clip(1.0 - iteration / (config.ramp * iterations), 0.0, 1.0)
 

@@ -10,8 +10,6 @@ from jaxtyping import Array, Bool, Float
 CLIP: Final = 10.0
 """Normalised numbers are cut off at this many standard deviations (Dhariwal et al. 2017, as Kostrikov 2018 has it)."""
 SMALLEST_VARIANCE: Final = 1e-8
-FIRST_COUNT: Final = 1e-4
-"""What the start, mean 0 and variance 1, counts: next to nothing once anything was seen."""
 
 
 @final
@@ -24,8 +22,8 @@ class RunningStatistics(eqx.Module):
 
 
 def no_statistics(shape: tuple[int, ...]) -> RunningStatistics:
-    """Nothing seen yet."""
-    return RunningStatistics(jnp.zeros(shape), jnp.ones(shape), jnp.asarray(FIRST_COUNT))
+    """Nothing seen yet: mean 0 and variance 1, which weigh nothing once anything was."""
+    return RunningStatistics(jnp.zeros(shape), jnp.ones(shape), jnp.zeros(()))
 
 
 def merge(statistics: RunningStatistics, batch: Float[Array, "B ..."]) -> RunningStatistics:

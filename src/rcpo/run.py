@@ -18,6 +18,7 @@ from rcpo import folder as folders
 from rcpo.config import EvaluationConfig, TrainConfig
 from rcpo.constraints import Constraint, parse_all
 from rcpo.envs.base import Environment, HostEnvironment, JaxEnvironment
+from rcpo.envs.settings import EnvironmentSettings
 from rcpo.errors import UsageError, nearest
 from rcpo.evaluation import Evaluation, evaluate_policy, exact_value, sample, summarise
 from rcpo.handover import Candidate, Handover, hand_over, judge_candidate
@@ -83,6 +84,10 @@ def train(
         raise UsageError(f"unknown setting {word!r}{nearest(word, TrainConfig.__dataclass_fields__)}")
     own = None if isinstance(environment, str) or not isinstance(environment, HostEnvironment) else "robot"
     config = replace(config or presets.preset(preset, name, settings.get("method"), own), **settings)
+    if not isinstance(environment, str) and isinstance(
+        has := getattr(environment, "settings", None), EnvironmentSettings
+    ):
+        config = replace(config, env=has)  # the run's record says what the environment is, not what a preset would make
     if constraints is not None:
         config = replace(config, constraints=tuple(str(constraint) for constraint in constraints))
     built = envs.make(name, config.env) if isinstance(environment, str) else environment

@@ -413,8 +413,8 @@ ORDERS = list(product([False, True], repeat=4))
 def test_the_penalised_reward_is_the_slow_loop(
     case: Any, normalise: bool, after: bool, centred: bool, divide: bool
 ) -> None:
-    agent, rollout = case
-    agent = case[0] if normalise else Agent(case[0].network, case[0].optimiser, None)
+    known, rollout = case
+    agent: Any = known if normalise else Agent(known.network, known.optimiser, None)
     own = replace(PLAIN.ppo, normalise_rewards=normalise, penalise_normalised=after, centred_penalty=centred)
     config = replace(PLAIN, ppo=own, divide_by_multiplier=divide)
     multiplier, aim = jnp.asarray(MULTIPLIER, jnp.float32), jnp.asarray(AIM, jnp.float32)
@@ -497,7 +497,7 @@ def test_what_is_prepared(case: Any) -> None:
 
 @pytest.mark.parametrize(
     ("epochs", "minibatches", "clip_value", "gradient_clip"),
-    [(1, 1, False, 0.5), (1, 1, True, 0.01), (3, 4, False, 0.5), (3, 4, True, 0.0)],
+    [(1, 1, False, 0.01), (2, 1, False, 0.0), (3, 4, True, 0.5)],
 )
 def test_an_update_is_the_one_written_by_hand(
     case: Any, epochs: int, minibatches: int, clip_value: bool, gradient_clip: float
