@@ -1,7 +1,7 @@
 """How fast training is on this machine, beside what its two halves reach alone."""
 
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
@@ -23,6 +23,7 @@ from rcpo.rollout import collect, look, start
 from rcpo.run import make_plan
 from rcpo.types import Metrics, Rollout, TrainState, Worker
 
+HEAD_START: Final = 8
 ITERATIONS: Final = 32
 """Iterations in one call of a compiled program: enough that the call itself costs next to nothing."""
 
@@ -159,18 +160,18 @@ def compiled_programs(plan: Plan, environment: JaxEnvironment) -> dict[str, Prog
 def host_programs(plan: Plan, environment: HostEnvironment, crews: host.Crews, alone: HostCopies) -> dict[str, Program]:
     """Of an environment on the host; training goes on from call to call.
 
-    * physics: the simulations alone, all copies as one set on all cores, taking over and over the actions that the
-      policy drew in the rollout with which the other set began.
+    * physics: the simulations alone, all copies as one set on all cores, taking over and over the actions of a rollout
+      from where that rollout began.
     * learner: `learn` alone, on such a rollout.
     * train: `iterate_on_host`, just as training calls it.
     """
     started = time.perf_counter()
-    spec, seed = environment.spec, plan.config.seed
-    state, rollout = experience_on_host(plan, crews, spec, begin(plan, environment, crews))
+    spec = environment.spec
+    # Some way into training, where episodes are at all stages: physics takes longer for a robot that lies on the floor.
+    state, _ = iterate_on_host(plan, environment, crews, begin(plan, environment, crews), HEAD_START)
+    beginning = joined([copies.save() for copies in crews])
+    state, rollout = experience_on_host(plan, crews, spec, state)
     actions = [host.in_range(spec.actions, action) for action in np.asarray(rollout.action)]
-    alone.reset(seed)
-    beginning = alone.save()
-    learn(plan, environment, state, rollout)
     latest = [state]
 
     def simulate() -> None:
@@ -189,6 +190,12 @@ def host_programs(plan: Plan, environment: HostEnvironment, crews: host.Crews, a
         "learner": Program(lambda: learn(plan, environment, state, rollout), steps, 0.0),
         "train": Program(train, steps, 0.0),
     }
+
+
+def joined(parts: Sequence[Mapping[str, np.ndarray]]) -> dict[str, np.ndarray]:
+    """What several sets of copies saved, as if one set had."""
+    return {key: np.concatenate([part[key] for part in parts]) if first.ndim else first
+            for key, first in parts[0].items()}  # fmt: skip
 
 
 def rate(program: Program, seconds: float) -> float:
