@@ -1,5 +1,6 @@
 """Work side by side: what spends its time in compiled code, outside Python's lock, uses as many cores as there are."""
 
+import os
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import Final, TypeVar
@@ -9,6 +10,11 @@ Result = TypeVar("Result")
 CREWS: Final = 2
 """Into how many parts work is divided. A constant: what comes out must not depend on the machine's cores."""
 _POOL: Final = ThreadPoolExecutor(CREWS - 1, "rcpo")
+
+
+def cores() -> int:
+    """How many cores this process may use, which can be fewer than the machine has."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 def side_by_side(first: Callable[[], Result], *others: Callable[[], Result]) -> list[Result]:

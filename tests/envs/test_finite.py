@@ -117,11 +117,11 @@ def test_the_fork_is_worth_what_its_description_says() -> None:
 
 
 def test_environments_by_name() -> None:
-    assert set(envs.NAMES) == {"mars-rover", "fork"}
-    for name in envs.NAMES:
+    assert set(envs.FINITE) == {"mars-rover", "fork"}
+    for name in envs.FINITE:
         assert envs.make(name).spec.name == name
     assert envs.make_finite("mars-rover", MarsRoverSettings(max_steps=3)).spec.max_steps == 3
     with pytest.raises(UsageError, match=r"unknown environment 'mars-rovr'; did you mean 'mars-rover'\?"):
         envs.make("mars-rovr")
-    with pytest.raises(UsageError, match="'fork' has no settings"):
+    with pytest.raises(UsageError, match="'fork' has no such settings"):
         envs.make_finite("fork", MarsRoverSettings(slip=0.5))

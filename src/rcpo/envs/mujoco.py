@@ -3,7 +3,6 @@
 A robot is one small class (see `robots.py`, and examples/own_robot.py for one of your own). Everything else is here.
 """
 
-import os
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -27,6 +26,7 @@ from rcpo.envs.robot import (
 )
 from rcpo.envs.settings import RobotSettings
 from rcpo.errors import UsageError
+from rcpo.threads import cores
 from rcpo.types import EnvStep
 
 __all__ = ["MOTOR_COLUMNS", "MujocoCopies", "MujocoEnvironment", "Outcome", "Robot", "Views"]
@@ -69,7 +69,7 @@ class MujocoEnvironment(HostEnvironment):
         )
 
     def open(self, copies: int, parts: int = 1) -> "MujocoCopies":
-        threads = self.settings.threads or os.cpu_count() or 1
+        threads = self.settings.threads or cores()
         return MujocoCopies(self.robot, self.settings, copies, max(1, threads // parts))
 
 
