@@ -160,7 +160,8 @@ def draw(out: Path, lines: Sequence[dict[str, Any]]) -> None:
             filled = colour if run["final"]["verdict"] == "satisfied" else "white"
             for axes, value in ((left, run["final"]["reward"]), (right, run["final"][QUANTITY])):
                 spread = [[value["value"] - value["low"]], [value["high"] - value["value"]]]
-                axes.errorbar(run["limit"], value["value"], spread, fmt=MARKERS[run["seed"] % len(MARKERS)], color=colour, mfc=filled)
+                marker = MARKERS[run["seed"] % len(MARKERS)]
+                axes.errorbar(run["limit"], value["value"], spread, fmt=marker, color=colour, mfc=filled)
         ends = np.array([0.0, max(LIMITS)])
         right.plot(ends, ends, color=FAINT, linestyle="--")
         right.annotate("limit", (0.36, 0.37), color=FAINT, ha="right")

@@ -60,7 +60,7 @@ def fork_run(tmp_path_factory: pytest.TempPathFactory) -> Path:
         (["train", "mars-rover", "--steps", "0"], "got 0 steps"),
         (["train", "mars-rover", "--seed", "-1"], "got the seed -1"),
         (["train", "mars-rover", "--theory"], "break the conditions of Theorem 2"),
-        (["train", "fork", "--env.slip", "0.1"], "the environment 'fork' has no settings"),
+        (["train", "fork", "--env.slip", "0.1"], "the environment 'fork' has no such settings"),
         (["evaluate", "nowhere"], "'nowhere' is no run"),
         (["solve", "mars-rover", "--constraint", "mean(crash) <= 0.1"], "it is not linear in visits"),
         (["paper", "figure2", "--seeds", "0"], "got 0 seeds"),

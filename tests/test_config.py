@@ -34,7 +34,7 @@ from rcpo.schedules import Schedule
         (LearnerConfig, {"exploring": Schedule(1.5)}, ["exploring", "[0, 1]"]),
         (LearnerConfig, {"exploring": Schedule(1.0, "linear", final=-1.0)}, ["exploring", "[0, 1]"]),
         (EvaluationConfig, {"points": 0}, ["got 0 for points", "at least 1"]),
-        (EvaluationConfig, {"episodes": 0}, ["got 0 for episodes", "at least 1"]),
+        (EvaluationConfig, {"episodes": -1}, ["got -1 for episodes", "not negative"]),
         (EvaluationConfig, {"shortlist_episodes": -1}, ["got -1 for shortlist_episodes"]),
         (EvaluationConfig, {"verdict_episodes": 0}, ["got 0 for verdict_episodes"]),
         (EvaluationConfig, {"looks": 0}, ["got 0 for looks"]),
