@@ -122,8 +122,9 @@ def test_solve_says_that_a_limit_is_infeasible(capsys: pytest.CaptureFixture[str
     assert run("solve", "mars-rover", "--constraint", "P(crash) <= 1e-9") == 0
     assert "cannot be met" in capsys.readouterr().out
     assert run("solve", "mars-rover", "--constraint", "P(crash) <= 1e-9", "--json") == 0
-    document = json.loads(capsys.readouterr().out)
+    document = json.loads(capsys.readouterr().out, parse_constant=lambda word: pytest.fail(f"{word} is no JSON"))
     assert document["feasible"] is False and document["steps"] is None
+    assert document["outcomes"] == {"crash": None, "goal": None}
 
 
 def test_train_and_evaluate_print_the_documented_json(fork_run: Path, capsys: pytest.CaptureFixture[str]) -> None:

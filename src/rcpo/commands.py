@@ -261,7 +261,7 @@ def solve(words: list[str]) -> int:
                 {"constraint": str(c), "value": finite(v), "limit": c.limit, "multiplier": finite(m)}
                 for (c, v), m in zip(pairs, multipliers, strict=True)
             ],
-            "outcomes": found.outcomes,
+            "outcomes": {name: finite(chance) for name, chance in found.outcomes.items()},
             "message": found.message,
         }
         print(json.dumps(document))
