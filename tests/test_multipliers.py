@@ -177,17 +177,31 @@ def test_a_margin_lies_inside_the_limit_on_its_side() -> None:
 
 
 def test_a_ramp_by_hand() -> None:
-    """From 1.5 times the first value, 0.8, down to 0.2 within the first half; of a lower bound from 0.1 up to 0.7."""
+    """From 1.5 times the first value, 0.8, down to 0.2 within the first half, by a factor of 6 in all: its root is half
+    of the way. Of a lower bound from 0.1 up to 0.7."""
     config = MultiplierConfig(ramp=0.5, ramp_start=1.5)
     texts, state = ["mean(a) <= 0.2", "mean(b) >= 0.7"], known([0.8, 0.1 / 1.5])
     for iteration, expected in (
         (0, [1.2, 0.1]),
-        (10, [1.0, 0.22]),
-        (25, [0.7, 0.4]),
+        (10, [0.2 * 6.0**0.8, 0.7 / 7.0**0.8]),
+        (25, [0.2 * 6.0**0.5, 0.7 / 7.0**0.5]),
         (50, [0.2, 0.7]),
         (99, [0.2, 0.7]),
     ):
         np.testing.assert_allclose(aimed(config, state, texts, iteration, 100), expected, rtol=1e-5)
+
+
+def test_a_ramp_to_or_across_zero_is_a_line() -> None:
+    """No factor leads there."""
+    config = MultiplierConfig(ramp=0.5)
+    texts, state = ["sum(a) <= 0", "sum(b) <= -1", "sum(c) >= 1"], known([2.0, 1.0, -3.0])
+    for iteration, expected in (
+        (0, [2.0, 1.0, -3.0]),
+        (10, [1.6, 0.6, -2.2]),
+        (25, [1.0, 0.0, -1.0]),
+        (60, [0, -1, 1]),
+    ):
+        np.testing.assert_allclose(aimed(config, state, texts, iteration, 100), expected, rtol=1e-5, atol=1e-6)
 
 
 def test_a_ramp_never_leads_inside_the_limit() -> None:
