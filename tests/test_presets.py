@@ -111,14 +111,17 @@ def test_the_paper_on_robots_to_the_letter() -> None:
 
 
 def test_exceptions_are_few_and_named() -> None:
-    """One set for all robots; only the swimmer looks farther ahead."""
-    expected = {("robot", "Swimmer-v5"): {"learner.discount", "learner.gae_decay"}}
+    """One set for all robots; only the swimmer looks farther ahead, and the hopper takes larger steps."""
+    further = {f"learner.{name}" for name in ("discount", "gae_decay", "environments", "rollout_steps")}
+    larger = {"learner.actor_step_size.initial", "learner.critic_step_size.initial"}
+    expected = {("robot", "Swimmer-v5"): further, ("robot", "Hopper-v5"): larger}
     for name, entry in PRESETS.items():
         for environment in entry.environments:
             found = differences(entry.config, entry.config_for(environment))
             assert found == expected.get((name, environment), set())
     swimmer = preset("robot", "Swimmer-v5").learner
     assert (swimmer.discount, swimmer.gae_decay) == (0.9999, 0.98)
+    assert swimmer.environments * swimmer.rollout_steps == 2048
 
 
 def test_the_paper_to_the_letter() -> None:

@@ -88,8 +88,14 @@ _ROBOT: Final = replace(
 
 
 def _long_horizon(learner: LearnerConfig) -> LearnerConfig:
-    """The swimmer's strokes pay off only after it has glided: with a short horizon it never learns to swim."""
-    return replace(learner, discount=0.9999, gae_decay=0.98)
+    """The swimmer's strokes pay off only after it has glided: with a short view it never learns to swim."""
+    return replace(learner, discount=0.9999, gae_decay=0.98, environments=16, rollout_steps=_BATCH // 16)
+
+
+def _larger_steps(learner: LearnerConfig) -> LearnerConfig:
+    """The hopper falls early for most of the run, and with it the steps that it could learn from are few."""
+    step_size = Schedule(6e-4, "linear")
+    return replace(learner, actor_step_size=step_size, critic_step_size=step_size)
 
 
 PRESETS: Final[dict[str, Preset]] = {
@@ -145,7 +151,7 @@ PRESETS: Final[dict[str, Preset]] = {
             evaluation=EvaluationConfig(episodes=0, shortlist_episodes=64, verdict_episodes=128, mixture=False),
             env=RobotSettings(),
         ),
-        exceptions={"Swimmer-v5": _long_horizon},
+        exceptions={"Swimmer-v5": _long_horizon, "Hopper-v5": _larger_steps},
     ),
     "paper": Preset(
         tuple(ROBOTS),
