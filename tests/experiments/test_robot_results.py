@@ -68,3 +68,13 @@ def test_any_scale() -> None:
         other = rewards[scale]
         error = np.sqrt(plain.var(ddof=1) / len(plain) + other.var(ddof=1) / len(other))
         assert abs(other.mean() - plain.mean()) <= 3.0 * error + 0.05 * plain.mean()
+
+
+def test_the_readme_says_what_the_results_say() -> None:
+    readme = (RESULTS.parents[1] / "README.md").read_text()
+    for robot in LEAST:
+        runs = sorted(lines(environment=robot, limit=0.25, scale=1.0), key=lambda run: run["seed"])
+        rewards = ", ".join(f"{run['final']['reward']['value']:.0f}" for run in runs)
+        torques = ", ".join(f"{100 * run['final'][QUANTITY]['value']:.1f} %" for run in runs)
+        satisfied = sum(run["final"]["verdict"] == "satisfied" for run in runs)
+        assert f"| {robot} | {rewards} | {torques} | {satisfied} of {len(runs)} satisfied |" in readme
