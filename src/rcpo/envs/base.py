@@ -115,6 +115,8 @@ class HostCopies(ABC):
 
     faults: int = 0
     """How many episodes ended because a copy broke down (its numbers were no longer finite) and was reset."""
+    resumable: bool = True
+    """Whether `save` and `restore` are there. Where they are not, copies can only go on from a new `reset`."""
 
     @property
     @abstractmethod
