@@ -25,6 +25,7 @@ from rcpo.handover import Candidate, Handover, hand_over, judge_candidate
 from rcpo.learn import Plan, begin, iterate, iterate_on_host
 from rcpo.loggers import JsonLines, Logger, Record
 from rcpo.policy import Policy, single
+from rcpo.progress import Progress
 from rcpo.types import Metrics, TrainState
 
 EVALUATION_STREAM, HANDOVER_STREAM = 1, 2
@@ -120,16 +121,30 @@ def check_fit(config: TrainConfig, environment: Environment) -> None:
 Advance = Callable[[TrainState, int], tuple[TrainState, Metrics]]
 
 
+@final
+@dataclass(frozen=True)
+class Session:
+    """What trains: the state to begin with, and what goes on from a state by some iterations."""
+
+    first: TrainState
+    advance: Advance
+    crews: host.Crews = ()
+
+    @property
+    def faults(self) -> int:
+        """How many episodes ended because a copy broke down."""
+        return sum(copies.faults for copies in self.crews)
+
+
 @contextmanager
-def training(plan: Plan, environment: Environment) -> Iterator[tuple[TrainState, Advance, Callable[[], int]]]:
-    """The state to begin with, what goes on from a state by some iterations, and how many copies have broken down."""
+def training(plan: Plan, environment: Environment) -> Iterator[Session]:
+    """All that is needed to train, for as long as it is needed."""
     if isinstance(environment, JaxEnvironment):
-        yield begin(plan, environment), partial(iterate, plan.for_any_seed(), environment), lambda: 0
+        yield Session(begin(plan, environment), partial(iterate, plan.for_any_seed(), environment))
         return
     with host.crews_of(environment, plan.config.learner.environments) as crews:
-        state = begin(plan, environment, crews)
         advance = partial(iterate_on_host, plan.for_any_seed(), environment, crews)
-        yield state, advance, lambda: sum(copies.faults for copies in crews)
+        yield Session(begin(plan, environment, crews), advance, crews)
 
 
 def _train(
@@ -148,42 +163,62 @@ def _train(
         say("\n  ".join(["note: not all of the paper's step-size conditions hold:", *config.broken_conditions]))
     plan, chunk = make_plan(config, constraints, environment)
     started = time.monotonic()
-    candidates: list[Candidate] = []
-    records: list[Record] = []
-    evaluation_key = jax.random.fold_in(jax.random.key(config.seed), EVALUATION_STREAM)
-    with training(plan, environment) as (state, advance, faults):
-        for _ in range(plan.iterations // chunk):
-            begun = time.monotonic()
-            state, metrics = jax.block_until_ready(advance(state, chunk))
-            record = make_record(plan, environment, state, metrics, time.monotonic() - begun)
-            if config.evaluation.episodes:
-                for greedy in (False, True):
-                    evaluation_key, key = jax.random.split(evaluation_key)
-                    candidate, seen = _look(plan, environment, state, greedy, config.evaluation, key)
-                    candidates.append(candidate)
-                    record |= evaluation_record(seen, "greedy" if greedy else "sampled")
-            else:
-                candidates.append(_seen_in_training(state, metrics))
-            record |= {"faults": faults(), "time/seconds": round(time.monotonic() - started, 3)}
-            records.append(record)
+    with training(plan, environment) as session:
+        progress = Progress(session.first, jax.random.fold_in(jax.random.key(config.seed), EVALUATION_STREAM))
+        while progress.iteration < plan.iterations:
+            progress = next_point(plan, environment, session, progress, chunk, started)
             for logger in loggers:
-                logger.record(record)
-            _check_finite(state, record)
-    if records[-1]["faults"]:
-        say(f"note: {records[-1]['faults']} episodes ended because the simulation diverged; they were left out")
-    for constraint, value in zip(constraints, np.asarray(state.multipliers.value), strict=True):
-        if config.rule.rule != "fixed" and value >= config.rule.maximum:
-            say(f"note: the multiplier of '{constraint}' stands at its maximum {config.rule.maximum:g}: "
-                "perhaps no policy keeps this limit, or --multipliers.maximum is too small")  # fmt: skip
+                logger.record(progress.records[-1])
+            _check_finite(progress)
+    _say_what_was_strange(plan, progress, say)
     say(f"training done in {time.monotonic() - started:.1f} s; choosing and verifying the policy to hand over")
     key = jax.random.fold_in(jax.random.key(config.seed), HANDOVER_STREAM)
-    handed = hand_over(environment, constraints, candidates, config.evaluation, key, say)
+    handed = hand_over(environment, constraints, progress.candidates, config.evaluation, key, say)
     steps = plan.iterations * plan.steps_per_iteration(environment)
     seconds = time.monotonic() - started
-    run = Run(name, environment, config, constraints, handed, tuple(records), steps, seconds, folder)
+    run = Run(name, environment, config, constraints, handed, progress.records, steps, seconds, folder)
     if folder is not None:
         folders.write_result(run, folder)
     return run
+
+
+def next_point(
+    plan: Plan, environment: Environment, session: Session, progress: Progress, chunk: int, started: float
+) -> Progress:
+    """Where the run stands `chunk` iterations later: what they measured, and the policy that they led to."""
+    begun, faults = time.monotonic(), session.faults
+    state, metrics = jax.block_until_ready(session.advance(progress.state, chunk))
+    record = make_record(plan, environment, state, metrics, time.monotonic() - begun)
+    candidates, key, seen = _present_policy(plan, environment, state, metrics, progress.evaluation_key)
+    seconds = time.monotonic() - started
+    record |= seen | {"faults": progress.faults + session.faults - faults, "time/seconds": round(seconds, 3)}
+    return Progress(state, key, (*progress.records, record), (*progress.candidates, *candidates), seconds)
+
+
+def _present_policy(
+    plan: Plan, environment: Environment, state: TrainState, metrics: Metrics, key: jax.Array
+) -> tuple[list[Candidate], jax.Array, Record]:
+    """The present policy as candidates for the hand-over, and what fresh episodes show of it."""
+    if not plan.config.evaluation.episodes:
+        return [_seen_in_training(state, metrics)], key, {}
+    candidates: list[Candidate] = []
+    record: Record = {}
+    for greedy in (False, True):
+        key, fresh = jax.random.split(key)
+        candidate, seen = _look(plan, environment, state, greedy, plan.config.evaluation, fresh)
+        candidates.append(candidate)
+        record |= evaluation_record(seen, "greedy" if greedy else "sampled")
+    return candidates, key, record
+
+
+def _say_what_was_strange(plan: Plan, progress: Progress, say: Callable[[str], None]) -> None:
+    rule = plan.config.rule
+    if progress.faults:
+        say(f"note: {progress.faults} episodes ended because the simulation diverged; they were left out")
+    for constraint, value in zip(plan.constraints, np.asarray(progress.state.multipliers.value), strict=True):
+        if rule.rule != "fixed" and value >= rule.maximum:
+            say(f"note: the multiplier of '{constraint}' stands at its maximum {rule.maximum:g}: "
+                "perhaps no policy keeps this limit, or --multipliers.maximum is too small")  # fmt: skip
 
 
 def _seen_in_training(state: TrainState, metrics: Metrics) -> Candidate:
@@ -268,7 +303,7 @@ def evaluation_record(seen: Evaluation, kind: str) -> Record:
     return record
 
 
-def _check_finite(state: TrainState, record: Record) -> None:
-    if not all(np.isfinite(leaf).all() for leaf in jax.tree.leaves(state.agent.network)):
-        raise UsageError(f"training diverged before step {record['steps']}: parameters are no longer finite; "
-                         "lower the step sizes or the gradient's norm")  # fmt: skip
+def _check_finite(progress: Progress) -> None:
+    if not all(np.isfinite(leaf).all() for leaf in jax.tree.leaves(progress.state.agent.network)):
+        raise UsageError(f"training diverged before step {progress.records[-1]['steps']}: parameters are no longer "
+                         "finite; lower the step sizes or the gradient's norm")  # fmt: skip
