@@ -55,6 +55,8 @@ class Probe(HostEnvironment):
 class ProbeCopies(HostCopies):
     """Live copies of a probe, which remember how long each of their episodes was."""
 
+    resumable = False
+
     def __init__(self, probe: Probe, copies: int):
         self.probe = probe
         self.lengths: list[list[int]] = [[] for _ in range(copies)]

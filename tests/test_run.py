@@ -12,12 +12,12 @@ from probes import Effort, Noise
 
 import rcpo
 from rcpo import presets
-from rcpo.checkpoint import read_json
 from rcpo.config import EvaluationConfig, LearnerConfig, MultiplierConfig, PPOConfig, TrainConfig
 from rcpo.envs.cmdps import fork
 from rcpo.envs.finite import FiniteEnvironment
 from rcpo.envs.settings import MarsRoverSettings, RobotSettings
 from rcpo.errors import UsageError
+from rcpo.files import read_json
 from rcpo.folder import evaluation_document, load
 from rcpo.loggers import Logger, Record
 from rcpo.run import Run, make_plan, train
@@ -90,7 +90,8 @@ def test_the_verdict_file_says_what_was_proved(finished: Run) -> None:
         (lambda folder: (folder / "policy.safetensors").write_bytes(b"\x00" * 100), "cannot read"),
         (lambda folder: (folder / "verdict.json").write_text("{}"), "cannot be read: KeyError"),
         (lambda folder: (folder / "config.json").write_text("not json"), "cannot read"),
-        (lambda folder: (folder / "metrics.jsonl").write_text("{"), "cannot be read"),
+        (lambda folder: (folder / "metrics.jsonl").write_text("{"), "cannot read"),
+        (lambda folder: (folder / "metrics.jsonl").write_text("{}\n"), "a record lacks"),
     ],
 )
 def test_a_damaged_folder_is_one_sentence(finished: Run, tmp_path: Path, damage: Any, said: str) -> None:

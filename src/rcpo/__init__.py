@@ -11,16 +11,17 @@ import gymnasium
 from rcpo.errors import UsageError
 
 if TYPE_CHECKING:
-    from rcpo.config import EvaluationConfig, LearnerConfig, MultiplierConfig, TrainConfig
+    from rcpo.config import CheckpointConfig, EvaluationConfig, LearnerConfig, MultiplierConfig, TrainConfig
     from rcpo.constraints import Constraint, parse
     from rcpo.folder import load
-    from rcpo.run import Run, train
+    from rcpo.run import Run, resume, train
     from rcpo.schedules import Schedule
     from rcpo.truth import solve
 
 __version__ = "0.1.0"
 
 __all__ = [
+    "CheckpointConfig",
     "Constraint",
     "EvaluationConfig",
     "LearnerConfig",
@@ -32,11 +33,13 @@ __all__ = [
     "__version__",
     "load",
     "parse",
+    "resume",
     "solve",
     "train",
 ]
 
 _HOME = {
+    "CheckpointConfig": "config",
     "Constraint": "constraints",
     "EvaluationConfig": "config",
     "LearnerConfig": "config",
@@ -46,6 +49,7 @@ _HOME = {
     "TrainConfig": "config",
     "load": "folder",
     "parse": "constraints",
+    "resume": "run",
     "solve": "truth",
     "train": "run",
 }

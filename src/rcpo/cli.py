@@ -6,10 +6,11 @@ from collections.abc import Callable, Sequence
 from typing import Final
 
 from rcpo import __version__
-from rcpo.errors import UsageError, nearest
+from rcpo.errors import Stopped, UsageError, nearest
 
 COMMANDS: Final = {
     "train": "train a policy that keeps a promise",
+    "resume": "go on with a run exactly where it stopped",
     "evaluate": "fresh episodes of a run's policy: reward, every constraint with its interval, the verdict",
     "solve": "the exact optimum of a finite environment under constraints",
     "envs": "the environments, their cost columns and spaces",
@@ -37,6 +38,9 @@ def main(arguments: Sequence[str] | None = None) -> None:
     except UsageError as error:
         print(f"rcpo: {error}", file=sys.stderr)
         code = 2
+    except Stopped as stopped:
+        print(f"rcpo: {stopped}", file=sys.stderr)
+        code = stopped.code
     except KeyboardInterrupt:
         print("rcpo: stopped", file=sys.stderr)
         code = INTERRUPTED

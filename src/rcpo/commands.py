@@ -16,6 +16,7 @@ from rcpo.config import Method, TrainConfig
 from rcpo.constraints import parse
 from rcpo.envs.settings import MarsRoverSettings
 from rcpo.errors import UsageError
+from rcpo.stopping import listening
 
 if TYPE_CHECKING:
     from rcpo.evaluation import Evaluation
@@ -74,15 +75,52 @@ def train(words: list[str]) -> int:
     folder = command.out or folders.free_folder(f"{name}-{config.method}-seed{config.seed}")
     folders.claim(folder, command.overwrite)
     logger = _progress(constraints, config.steps, to_error=command.json)
-    run = run_training(name, config=config, out=folder, loggers=[logger])
+    with listening() as stopper:
+        run = run_training(name, config=config, out=folder, loggers=[logger], stopper=stopper)
+    return _conclude(run, folder, command)
+
+
+def _conclude(run: "Run", folder: Path, command: "Train | Resume") -> int:
+    """Draw and say what came of a run."""
+    from rcpo.folder import verdict_document
+
     if command.pictures:
         _draw(run, folder)
     if command.json:
-        print(json.dumps({**_head(run), **folders.verdict_document(run), "exact": _exact(run), "folder": str(folder)}))
+        print(json.dumps({**_head(run), **verdict_document(run), "exact": _exact(run), "folder": str(folder)}))
     else:
         print(_verdict_text(run))
         print(f"written to {folder}; look again with: rcpo evaluate {folder}")
     return 3 if command.require_satisfied and not run.handover.verified else 0
+
+
+@final
+@dataclass(frozen=True)
+class Resume:
+    """Go on with an unfinished run from its newest checkpoint: it ends as if nothing had stopped it."""
+
+    run: Positional[Path]
+    """The run's folder."""
+    pictures: bool = True
+    """Draw the learning curves, and the map with the policy."""
+    require_satisfied: bool = False
+    """Exit with code 3 unless the policy is verified to keep every constraint."""
+    json: bool = False
+    """Print one JSON document on standard output; progress goes to standard error."""
+
+
+def resume(words: list[str]) -> int:
+    """Go on with a run, say what can be proved."""
+    command = read(Resume, words, "resume")
+    from rcpo import folder as folders
+    from rcpo.run import resume as go_on
+
+    _, config = folders.read_config(command.run)
+    constraints = [parse(text) for text in config.constraints]
+    logger = _progress(constraints, config.steps, to_error=command.json)
+    with listening() as stopper:
+        run = go_on(command.run, loggers=[logger], stopper=stopper)
+    return _conclude(run, command.run, command)
 
 
 def _train_defaults(words: list[str]) -> Train | None:

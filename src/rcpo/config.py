@@ -188,6 +188,28 @@ class EvaluationConfig:
             raise UsageError(f"got the confidence {self.confidence:g}; it lies in [0.5, 1)")
 
 
+@final
+@dataclass(frozen=True)
+class CheckpointConfig:
+    """When a run writes down what it goes on from."""
+
+    every: int = 1
+    """At least so many points of the run lie between two checkpoints."""
+    share: float = 0.01
+    """The largest share of the time that may go into writing them: where they are dear they are rare."""
+    episodes: int = 10
+    """Copies of an environment that cannot be saved are reset at every checkpoint, so that a run goes the same way
+    whether it was interrupted or not. Between two checkpoints each of them then takes the steps of at least so many of
+    the longest episodes; `share` is not looked at, since the clock must not decide."""
+
+    def __post_init__(self) -> None:
+        for name in ("every", "episodes"):
+            if getattr(self, name) < 1:
+                raise UsageError(f"got {getattr(self, name)} for {name} of the checkpoints; give at least 1")
+        if not 0.0 < self.share <= 1.0:
+            raise UsageError(f"got the share {self.share:g} of the time for checkpoints; it lies in (0, 1]")
+
+
 Method = Literal["rcpo", "primal-dual", "fixed"]
 
 
@@ -210,6 +232,7 @@ class TrainConfig:
     learner: LearnerConfig = LearnerConfig()
     multipliers: MultiplierConfig = MultiplierConfig()
     evaluation: EvaluationConfig = EvaluationConfig()
+    checkpoint: CheckpointConfig = CheckpointConfig()
     env: Annotated[EnvironmentSettings, AvoidSubcommands] = field(default_factory=MarsRoverSettings)
 
     def __post_init__(self) -> None:

@@ -10,6 +10,15 @@ class UsageError(Exception):
     """A mistake in what the user asked for. The command line prints its sentence and exits with code 2."""
 
 
+@final
+class Stopped(Exception):
+    """A run was asked to stop, and has. The command line prints the sentence and exits with the code."""
+
+    def __init__(self, sentence: str, code: int):
+        super().__init__(sentence)
+        self.code = code
+
+
 def nearest(word: str, choices: Iterable[str]) -> str:
     """`; did you mean 'x'?` for the choice closest to `word`, or the list of choices when none is close."""
     choices = sorted(choices)

@@ -1,34 +1,44 @@
 """A run's folder: `config.json`, `metrics.jsonl`, `policy.safetensors`, `verdict.json`, and pictures."""
 
 import dataclasses
-import json
+import errno
 import math
+import os
 import platform
 import sys
-from collections.abc import Mapping
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager
 from importlib import metadata
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 
 from rcpo import __version__, envs
-from rcpo.checkpoint import from_json, load_tree, read_json, save_tree, write_json
+from rcpo.checkpoint import from_json, load_tree, save_tree, shortly
 from rcpo.config import TrainConfig
-from rcpo.constraints import parse_all
+from rcpo.constraints import Constraint, parse_all
 from rcpo.envs.base import Environment
 from rcpo.errors import UsageError
 from rcpo.evaluation import Estimate, Evaluation
+from rcpo.files import parse_json, read_bytes, read_json, write_json
 from rcpo.handover import Handover
-from rcpo.intervals import Interval
+from rcpo.intervals import Interval, Verdict
 from rcpo.learn import new_network
+from rcpo.loggers import Record
 from rcpo.policy import Policy
+from rcpo.snapshots import Snapshots
 
 if TYPE_CHECKING:
     from rcpo.run import Run
 
 CONFIG, METRICS, POLICY, VERDICT = "config.json", "metrics.jsonl", "policy.safetensors", "verdict.json"
+CHECKPOINTS = "checkpoints"
+DISK_FAULTS = (errno.ENOSPC, errno.EDQUOT, errno.EIO, errno.EROFS, errno.EFBIG, errno.EACCES, errno.EPERM)
+LARGEST_METRICS = 2**26
+"""Bytes: tens of thousands of points."""
 PACKAGES = ("jax", "equinox", "optax", "numpy", "scipy", "gymnasium", "mujoco")
 
 
@@ -44,11 +54,55 @@ def claim(folder: Path, overwrite: bool) -> None:
     if folder.exists() and not folder.is_dir():
         raise UsageError(f"{str(folder)!r} is a file; give --out a folder")
     if (folder / CONFIG).exists() and not overwrite:
-        raise UsageError(f"{str(folder)!r} already holds a run; give another --out, or --overwrite")
+        if (folder / VERDICT).exists():
+            raise UsageError(f"{str(folder)!r} already holds a run; give another --out, or --overwrite")
+        raise UsageError(f"{str(folder)!r} holds a run that is not finished; go on with: rcpo resume {folder}; "
+                         "or give another --out, or --overwrite")  # fmt: skip
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise UsageError(f"cannot make the folder {str(folder)!r}: {error.strerror}; give another --out") from None
+
+
+def begin_anew(folder: Path) -> None:
+    """Make the folder, and remove what another run in it would be taken for this one's by."""
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / VERDICT).unlink(missing_ok=True)
+    Snapshots(folder / CHECKPOINTS).clear()
+
+
+@contextmanager
+def held(folder: Path | None) -> Iterator[None]:
+    """No other process may write the same run meanwhile; and what the disk refuses is said in one sentence."""
+    with ExitStack() as stack:
+        try:
+            if folder is not None:
+                folder.mkdir(parents=True, exist_ok=True)
+                _lock(folder, stack)
+            yield
+        except OSError as error:
+            if folder is None or error.errno not in DISK_FAULTS:
+                raise
+            resumable = (folder / CONFIG).exists()
+            what = f"what was saved before is whole; make room and go on with: rcpo resume {folder}"
+            raise UsageError(f"cannot write to {str(folder)!r}: {error.strerror}; "
+                             f"{what if resumable else 'nothing was begun; give another --out'}") from None  # fmt: skip
+
+
+def _lock(folder: Path, stack: ExitStack) -> None:
+    """Held until the stack is closed, or the process is gone."""
+    try:
+        import fcntl
+    except ImportError:
+        return  # Windows
+    descriptor = os.open(folder, os.O_RDONLY)
+    stack.callback(os.close, descriptor)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        raise UsageError(f"the run {str(folder)!r} is going on in another process; wait for it, or stop it") from None
+    except OSError:
+        return  # a file system without locks
 
 
 def free_folder(name: str) -> Path:
@@ -122,57 +176,120 @@ def finite(value: float) -> float | None:
     return value if math.isfinite(value) else None
 
 
-def load(folder: str | Path, environment: Environment | None = None) -> "Run":
-    """Read a finished run back; one on an environment of your own needs that environment."""
-    from rcpo.run import Run
-
-    folder = Path(folder)
+def read_config(folder: Path) -> tuple[str, TrainConfig]:
+    """The environment's name and the settings of the run in a folder."""
     if not (folder / CONFIG).is_file():
         raise UsageError(f"{str(folder)!r} is no run: it has no {CONFIG}; give the folder that `rcpo train` wrote")
+    document = read_json(folder / CONFIG)
+    if not isinstance(document, dict) or not {"environment", "config"} <= document.keys():
+        raise UsageError(f"{str(folder)!r} is no run: its {CONFIG} does not name an environment and its settings")
+    return from_json(str, document["environment"], "environment"), from_json(TrainConfig, document["config"])
+
+
+def environment_of(folder: Path, name: str, config: TrainConfig, own: Environment | None) -> Environment:
+    """The environment that a run is on; one of the user's own has to be given."""
+    if own is None and name not in envs.NAMES:
+        raise UsageError(f"the run {str(folder)!r} is on {name!r}, an environment of its user's; from Python: "
+                         "rcpo.load(folder, environment), or rcpo.resume(folder, environment)")  # fmt: skip
+    if own is not None and own.spec.name != name:
+        raise UsageError(f"the run {str(folder)!r} is on {name!r}; got the environment {own.spec.name!r}")
+    return own or envs.make(name, config.env)
+
+
+def check_records(documents: Sequence[Any], constraints: Sequence[Constraint], where: str) -> tuple[Record, ...]:
+    """The records of a run: a number for every name, or nothing where nothing was measured."""
+    numbers = {"iteration", "steps", "episodes", "faults", "time/seconds"}
+    numbers |= {f"constraint/{c.quantity}/{key}" for c in constraints for key in ("limit", "multiplier", "aim")}
+    perhaps = {"reward/episode", *(f"constraint/{c.quantity}/value" for c in constraints)}
+    for document in documents:
+        if not isinstance(document, dict) or not numbers | perhaps <= document.keys():
+            raise UsageError(f"{where} cannot be read: a record lacks what every point of a run has")
+        for key, value in document.items():
+            if key in numbers or not isinstance(value, str | bool | None):
+                from_json(float, value, f"{where}, {shortly(key)}")
+    return tuple(documents)
+
+
+def read_records(path: Path, constraints: Sequence[Constraint]) -> tuple[Record, ...]:
+    """What `metrics.jsonl` holds."""
+    lines = read_bytes(path, LARGEST_METRICS).splitlines()
+    return check_records([parse_json(line, path) for line in lines], constraints, str(path))
+
+
+def load(folder: str | Path, environment: Environment | None = None) -> "Run":
+    """Read a finished run back; one on an environment of your own needs that environment."""
+    from rcpo.run import Run, check_fit
+
+    folder = Path(folder)
+    name, config = read_config(folder)
     if not (folder / VERDICT).is_file():
-        raise UsageError(f"the run {str(folder)!r} is not finished: it has no {VERDICT}; train it to its end")
-    document, verdict = read_json(folder / CONFIG), read_json(folder / VERDICT)
+        raise UsageError(
+            f"the run {str(folder)!r} is not finished: it has no {VERDICT}; go on with: rcpo resume {folder}"
+        )
+    verdict = read_json(folder / VERDICT)
     try:
-        name, config = document["environment"], from_json(TrainConfig, document["config"])
-        if environment is None and name not in envs.NAMES:
-            raise UsageError(f"the run {str(folder)!r} is on {name}, an environment of its user's; "
-                             "load it from Python: rcpo.load(folder, environment)")  # fmt: skip
-        environment = environment or envs.make(name, config.env)
+        environment = environment_of(folder, name, config, environment)
+        check_fit(config, environment)
         constraints = parse_all(config.constraints, environment.spec.column_names)
-        components = verdict["components"]
-        policy = load_tree(folder / POLICY, _blank_policy(environment, config, len(components)))
-        estimates = tuple(
-            Estimate(constraint, _interval(entry), entry["verdict"])
-            for constraint, entry in zip(constraints, verdict["constraints"], strict=True)
-        )
-        evaluation = Evaluation(
-            episodes=verdict["episodes"],
-            confidence=verdict["interval_confidence"],
-            reward=_interval(verdict["reward"]),
-            steps=_interval(verdict["episode_steps"]),
-            constraints=estimates,
-            truncated=verdict["truncated"],
-            success=_interval(verdict["success"]) if verdict["success"] else None,
-            steps_given_success=_interval(verdict["steps_given_success"]) if verdict["steps_given_success"] else None,
-        )
-        iterations = tuple(component["iteration"] for component in components)
-        handed = Handover(policy, evaluation, verdict["verified"], verdict["confidence"], verdict["looks"], iterations)
-        records = tuple(json.loads(line) for line in (folder / METRICS).read_text().splitlines())
-    except (KeyError, TypeError, OSError, json.JSONDecodeError) as error:
-        raise UsageError(f"the run {str(folder)!r} cannot be read: {type(error).__name__} {error}; "
+        handed = _handover(folder, verdict, environment, config, constraints)
+        steps, seconds = _entry(verdict, "steps", int), _entry(verdict, "seconds", float)
+        records = read_records(folder / METRICS, constraints)
+    except (KeyError, TypeError, ValueError, OverflowError, RecursionError) as error:
+        raise UsageError(f"the run {str(folder)!r} cannot be read: {type(error).__name__} {shortly(str(error))}; "
                          "was it written by another version?") from None  # fmt: skip
-    return Run(name, environment, config, constraints, handed, records, verdict["steps"], verdict["seconds"], folder)
+    return Run(name, environment, config, constraints, handed, records, steps, seconds, folder)
 
 
-def _interval(document: Mapping[str, Any]) -> Interval:
-    value, low, high = (document[key] for key in ("mean" if "mean" in document else "value", "low", "high"))
+def _handover(
+    folder: Path,
+    verdict: dict[str, Any],
+    environment: Environment,
+    config: TrainConfig,
+    constraints: tuple[Constraint, ...],
+) -> Handover:
+    components = _entry(verdict, "components", list)
+    policy = load_tree(folder / POLICY, _shape_of_policy(environment, config, len(components)))
+    weights = np.asarray(policy.weights)
+    if not ((weights >= 0.0).all() and abs(weights.sum() - 1.0) < 1e-3):
+        raise UsageError(f"{str(folder / POLICY)!r} is not usable: its weights are no probabilities")
+    evaluation = Evaluation(
+        episodes=_entry(verdict, "episodes", int),
+        confidence=_entry(verdict, "interval_confidence", float),
+        reward=_interval(verdict["reward"]),
+        steps=_interval(verdict["episode_steps"]),
+        constraints=tuple(
+            Estimate(constraint, _interval(entry), _entry(entry, "verdict", Verdict))
+            for constraint, entry in zip(constraints, _entry(verdict, "constraints", list), strict=True)
+        ),
+        truncated=_entry(verdict, "truncated", float),
+        success=_interval(verdict["success"]) if verdict["success"] else None,
+        steps_given_success=_interval(verdict["steps_given_success"]) if verdict["steps_given_success"] else None,
+    )
+    iterations = tuple(_entry(component, "iteration", int) for component in components)
+    confidence, looks = _entry(verdict, "confidence", float), _entry(verdict, "looks", int)
+    return Handover(policy, evaluation, _entry(verdict, "verified", bool), confidence, looks, iterations)
+
+
+def _entry(document: Any, name: str, kind: Any) -> Any:
+    if not isinstance(document, dict):
+        raise TypeError(f"got {shortly(document)} where {name!r} was expected")
+    return from_json(kind, document[name], f"verdict.{name}")
+
+
+def _interval(document: Any) -> Interval:
+    middle = "mean" if isinstance(document, dict) and "mean" in document else "value"
+    value, low, high = (_entry(document, key, float | None) for key in (middle, "low", "high"))
     return Interval(
         math.nan if value is None else value, -math.inf if low is None else low, math.inf if high is None else high
     )
 
 
-def _blank_policy(environment: Environment, config: TrainConfig, components: int) -> Policy:
-    """A policy of the right shape, to be filled from a file."""
-    network = jax.eval_shape(lambda key: new_network(environment, config.learner, key), jax.random.key(0))
-    networks = jax.tree.map(lambda leaf: jnp.zeros((components, *leaf.shape), leaf.dtype), network)
-    return Policy(networks, jnp.zeros(components), jnp.zeros(components, bool))
+def _shape_of_policy(environment: Environment, config: TrainConfig, components: int) -> Policy:
+    """A policy of the right shape, which takes no memory, to be filled from a file."""
+
+    def blank(key: jax.Array) -> Policy:
+        network = new_network(environment, config.learner, key)
+        networks = jax.tree.map(lambda leaf: jnp.zeros((components, *leaf.shape), leaf.dtype), network)
+        return Policy(networks, jnp.zeros(components), jnp.zeros(components, bool))
+
+    return jax.eval_shape(blank, jax.random.key(0))

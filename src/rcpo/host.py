@@ -53,12 +53,15 @@ def crews_of(environment: HostEnvironment, copies: int) -> Iterator[Crews]:
         yield tuple(stack.enter_context(environment.open(size, parts)) for size in sizes)
 
 
-def begin(crews: Crews, spec: EnvSpec, constraints: tuple[Constraint, ...], seed: int, spread: bool) -> Worker:
+def begin(
+    crews: Crews, spec: EnvSpec, constraints: tuple[Constraint, ...], seed: int, spread: bool, *again: int
+) -> Worker:
     """Every copy at the beginning of its first episode; with `spread`, that episode is cut at a random step.
 
-    An episode that is not to run its course does not count.
+    An episode that is not to run its course does not count. `again` numbers a new beginning along the way.
     """
-    obs = np.concatenate([copies.reset((seed, part), spread) for part, copies in enumerate(crews)]).astype(np.float32)
+    first = [copies.reset((seed, part, *again), spread) for part, copies in enumerate(crews)]
+    obs = np.concatenate(first).astype(np.float32)
     return Worker(None, obs, open_tally(constraints, len(spec.columns), jnp.full(len(obs), not spread)))
 
 

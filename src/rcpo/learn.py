@@ -199,3 +199,14 @@ def begin(plan: Plan, environment: Environment, crews: host.Crews | None = None)
         key=key,
         iteration=jnp.zeros((), jnp.int32),
     )
+
+
+def begin_again(plan: Plan, environment: HostEnvironment, crews: host.Crews, state: TrainState) -> TrainState:
+    """The state with every copy at the beginning of a new episode, the same whoever comes to this iteration."""
+    spread, iteration = plan.config.learner.ppo.spread_starts, int(state.iteration)
+    worker = host.begin(crews, environment.spec, plan.constraints, plan.config.seed, spread, iteration)
+    returns = state.agent.returns
+    if returns is not None:
+        returns = ReturnStatistics(returns.seen, jnp.zeros_like(returns.running))
+    agent = Agent(state.agent.network, state.agent.optimiser, returns)
+    return TrainState(agent, state.multipliers, worker, state.key, state.iteration)

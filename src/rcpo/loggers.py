@@ -31,11 +31,13 @@ class Logger(ABC):
 
 @final
 class JsonLines(Logger):
-    """One JSON document per record, appended to a file."""
+    """One JSON document per record, in a file that begins with the records `already` there."""
 
-    def __init__(self, path: Path):
+    def __init__(self, path: Path, already: Sequence[Record] = ()):
         path.parent.mkdir(parents=True, exist_ok=True)
         self._file = path.open("w")
+        for record in already:
+            self.record(record)
 
     def record(self, record: Record) -> None:
         self._file.write(json.dumps(record) + "\n")

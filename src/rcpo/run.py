@@ -3,7 +3,7 @@
 import math
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -26,6 +26,8 @@ from rcpo.learn import Plan, begin, iterate, iterate_on_host
 from rcpo.loggers import JsonLines, Logger, Record
 from rcpo.policy import Policy, single
 from rcpo.progress import Progress
+from rcpo.saving import Saver
+from rcpo.stopping import Stopper
 from rcpo.types import Metrics, TrainState
 
 EVALUATION_STREAM, HANDOVER_STREAM = 1, 2
@@ -71,11 +73,13 @@ def train(
     config: TrainConfig | None = None,
     out: str | Path | None = None,
     loggers: Sequence[Logger] = (),
+    stopper: Stopper | None = None,
     **settings: Any,
 ) -> Run:
     """Train on an environment, given by name or as an object, until `steps`, and hand over a verified policy.
 
-    `settings` are fields of `TrainConfig`: `steps=1e6, seed=0, method="fixed"`; `config` replaces the preset.
+    `settings` are fields of `TrainConfig`: `steps=1e6, seed=0, method="fixed"`; `config` replaces the preset. A run
+    with a folder `out` can be gone on with by `resume`, whatever stopped it.
     """
     name = environment if isinstance(environment, str) else environment.spec.name
     if isinstance(environment, str):
@@ -95,15 +99,33 @@ def train(
     parsed = parse_all(constraints if constraints is not None else config.constraints, built.spec.column_names)
     check_fit(config, built)
     folder = None if out is None else Path(out)
-    if folder is not None:
-        folder.mkdir(parents=True, exist_ok=True)
-        folders.write_config(folder, name, config)
-    listeners = [*loggers, *([JsonLines(folder / "metrics.jsonl")] if folder else [])]
-    try:
-        return _train(name, built, config, parsed, folder, listeners)
-    finally:
-        for logger in listeners:
-            logger.close()
+    with folders.held(folder):
+        if folder is not None:
+            folders.begin_anew(folder)
+            folders.write_config(folder, name, config)
+        return _train(name, built, config, parsed, folder, loggers, stopper or Stopper())
+
+
+def resume(
+    folder: str | Path,
+    environment: Environment | None = None,
+    *,
+    loggers: Sequence[Logger] = (),
+    stopper: Stopper | None = None,
+) -> Run:
+    """Go on with an unfinished run from its newest checkpoint, to the same end as if nothing had stopped it.
+
+    One on an environment of your own needs that environment.
+    """
+    folder = Path(folder)
+    name, config = folders.read_config(folder)
+    if (folder / folders.VERDICT).is_file():
+        raise UsageError(f"the run {str(folder)!r} is finished; look at it with: rcpo evaluate {folder}")
+    environment = folders.environment_of(folder, name, config, environment)
+    constraints = parse_all(config.constraints, environment.spec.column_names)
+    check_fit(config, environment)
+    with folders.held(folder):
+        return _train(name, environment, config, constraints, folder, loggers, stopper or Stopper())
 
 
 def check_fit(config: TrainConfig, environment: Environment) -> None:
@@ -154,32 +176,75 @@ def _train(
     constraints: tuple[Constraint, ...],
     folder: Path | None,
     loggers: Sequence[Logger],
+    stopper: Stopper,
 ) -> Run:
-    def say(text: str) -> None:
-        for logger in loggers:
-            logger.say(text)
+    """The run, from its newest checkpoint on if it has one."""
+    with ExitStack() as stack:
+        listeners = [*loggers]
+        stack.callback(_close, listeners)
 
-    if config.broken_conditions:
-        say("\n  ".join(["note: not all of the paper's step-size conditions hold:", *config.broken_conditions]))
-    plan, chunk = make_plan(config, constraints, environment)
-    started = time.monotonic()
-    with training(plan, environment) as session:
-        progress = Progress(session.first, jax.random.fold_in(jax.random.key(config.seed), EVALUATION_STREAM))
-        while progress.iteration < plan.iterations:
-            progress = next_point(plan, environment, session, progress, chunk, started)
-            for logger in loggers:
-                logger.record(progress.records[-1])
-            _check_finite(progress)
-    _say_what_was_strange(plan, progress, say)
-    say(f"training done in {time.monotonic() - started:.1f} s; choosing and verifying the policy to hand over")
-    key = jax.random.fold_in(jax.random.key(config.seed), HANDOVER_STREAM)
-    handed = hand_over(environment, constraints, progress.candidates, config.evaluation, key, say)
-    steps = plan.iterations * plan.steps_per_iteration(environment)
-    seconds = time.monotonic() - started
-    run = Run(name, environment, config, constraints, handed, progress.records, steps, seconds, folder)
+        def say(text: str) -> None:
+            for logger in listeners:
+                logger.say(text)
+
+        if config.broken_conditions:
+            say("\n  ".join(["note: not all of the paper's step-size conditions hold:", *config.broken_conditions]))
+        plan, chunk = make_plan(config, constraints, environment)
+        with training(plan, environment) as session:
+            progress, started = _train_to_the_end(plan, chunk, environment, session, folder, listeners, say, stopper)
+        _say_what_was_strange(plan, progress, say)
+        say(f"training done in {time.monotonic() - started:.1f} s; choosing and verifying the policy to hand over")
+        stopper.at_once(_farewell(plan, environment, progress.iteration, progress.iteration, folder))
+        key = jax.random.fold_in(jax.random.key(config.seed), HANDOVER_STREAM)
+        handed = hand_over(environment, constraints, progress.candidates, config.evaluation, key, say)
+        steps = plan.iterations * plan.steps_per_iteration(environment)
+        seconds = time.monotonic() - started
+        run = Run(name, environment, config, constraints, handed, progress.records, steps, seconds, folder)
+        if folder is not None:
+            folders.write_result(run, folder)
+        return run
+
+
+def _close(loggers: Sequence[Logger]) -> None:
+    for logger in loggers:
+        logger.close()
+
+
+def _train_to_the_end(
+    plan: Plan,
+    chunk: int,
+    environment: Environment,
+    session: Session,
+    folder: Path | None,
+    listeners: list[Logger],
+    say: Callable[[str], None],
+    stopper: Stopper,
+) -> tuple[Progress, float]:
+    """All points of the run, and when it would have begun had it not been interrupted."""
+    first = Progress(session.first, jax.random.fold_in(jax.random.key(plan.config.seed), EVALUATION_STREAM))
+    place = None if folder is None else folder / folders.CHECKPOINTS
+    saver = Saver(plan, chunk, environment, session.crews, first, place)
+    progress = saver.restored(say)
     if folder is not None:
-        folders.write_result(run, folder)
-    return run
+        listeners.append(JsonLines(folder / folders.METRICS, progress.records))
+    started = time.monotonic() - progress.seconds
+    while progress.iteration < plan.iterations:
+        progress = next_point(plan, environment, session, progress, chunk, started)
+        for logger in listeners:
+            logger.record(progress.records[-1])
+        _check_finite(progress)
+        progress = saver.after(progress, stopper.asked)
+        if stopper.asked:
+            stopper.leave(_farewell(plan, environment, progress.iteration, saver.saved, folder))
+    return progress, started
+
+
+def _farewell(plan: Plan, environment: Environment, iteration: int, saved: int, folder: Path | None) -> str:
+    """Where a run stops that was asked to, and how it is gone on with."""
+    at, kept = (number * plan.steps_per_iteration(environment) for number in (iteration, saved))
+    if folder is None:
+        return f"stopped at step {at:,}; nothing is kept of a run without a folder"
+    return f"stopped at step {at:,}, saved at step {kept:,}; go on with: rcpo resume {folder}"
 
 
 def next_point(
@@ -299,7 +364,7 @@ def evaluation_record(seen: Evaluation, kind: str) -> Record:
         }
     for estimate in seen.constraints:
         for bound in ("value", "low", "high"):
-            record[f"{kind}/{estimate.constraint.quantity}/{bound}"] = getattr(estimate.interval, bound)
+            record[f"{kind}/{estimate.constraint.quantity}/{bound}"] = folders.finite(getattr(estimate.interval, bound))
     return record
 
 

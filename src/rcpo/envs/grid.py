@@ -13,6 +13,7 @@ import numpy as np
 from jaxtyping import Bool, Float, Int
 
 from rcpo.errors import UsageError
+from rcpo.files import plain_bytes
 
 FREE, START, GOAL, ROCK, WALL = ".", "S", "G", "#", "W"
 MOVES: Final = ((-1, 0), (0, 1), (1, 0), (0, -1))
@@ -21,6 +22,8 @@ SMALLEST_SIDE: Final = 17
 """The paper's three convolutions need 17 cells a side; what is seen of a smaller map is framed by more wall."""
 MOST_CELLS: Final = 10_000
 """What is seen of all states together grows with the square of the number of cells: 400 MB at this size."""
+LARGEST_MAP: Final = 2**20
+"""Bytes, comments included."""
 SEEN: Final = {FREE: 0.0, START: 0.0, GOAL: 0.05, ROCK: -0.05, WALL: -0.1}
 ROVER_SEEN: Final = 1.0
 """The rover stands out: it alone changes from state to state, and a network must tell its cells apart. With rocks and
@@ -60,7 +63,7 @@ def read_map(path: str | None) -> GridMap:
             resources.files("rcpo.data").joinpath("mars_rover.txt").read_text(encoding="utf-8"), "mars_rover.txt"
         )
     try:
-        return parse_map(Path(path).read_text(encoding="utf-8-sig"), path)
+        return parse_map(plain_bytes(Path(path), LARGEST_MAP).decode("utf-8-sig"), path)
     except UsageError:
         raise
     except (OSError, ValueError) as error:

@@ -1,9 +1,11 @@
 """What can be set of each environment. Light: the command line reads these without importing JAX."""
 
 from dataclasses import dataclass
-from typing import final
+from typing import Final, final
 
 from rcpo.errors import UsageError
+
+MOST_THREADS: Final = 1024
 
 
 @final
@@ -46,8 +48,8 @@ class RobotSettings:
             raise UsageError(f"got an episode cap of {self.max_steps} steps; give at least 1, or 0 for the robot's own")
         if not 0.0 < self.reward_scale < float("inf"):
             raise UsageError(f"got the reward scale {self.reward_scale:g}; give a finite number above 0")
-        if self.threads < 0:
-            raise UsageError(f"got {self.threads} threads; give a number that is not negative (0: one per core)")
+        if not 0 <= self.threads <= MOST_THREADS:
+            raise UsageError(f"got {self.threads} threads; it lies in [0, {MOST_THREADS}] (0: one per core)")
 
 
 EnvironmentSettings = MarsRoverSettings | RobotSettings
