@@ -23,6 +23,11 @@ CONSTRAINTS = tuple(
         "discounted(push, 0.9) <= 2",
         "P(touch) <= 0.5",
         "P(push) >= 0.1",
+        "sum(push > 0.5) <= 3",
+        "P(push < -0.5) <= 0.5",
+        "mean(touch < 1) >= 0.5",
+        "max(push) <= 1",
+        "max(push <= 0.25) >= 1",
     )
 )
 STEPS, BATCH = 11, 7
@@ -82,7 +87,18 @@ def value(constraint: Constraint, costs: list[float]) -> float:
         "sum": np.sum(costs),
         "discounted": sum(0.9**t * cost for t, cost in enumerate(costs)),
         "P": float(max(costs) > 0),
+        "max": max(costs),
     }[constraint.quantity.split("(")[0]]
+
+
+HAPPENS = {"push > 0.5": lambda c: c > 0.5, "push < -0.5": lambda c: c < -0.5, "touch < 1": lambda c: c < 1,
+           "push <= 0.25": lambda c: c <= 0.25}  # fmt: skip
+
+
+def paid(constraint: Constraint, cost: float) -> float:
+    """What counts of a cost: where there is an event, whether it happens."""
+    inside = constraint.quantity.split("(")[1].split(",")[0].rstrip(")")
+    return float(HAPPENS[inside](np.float32(cost))) if inside in HAPPENS else cost
 
 
 def felt(constraint: Constraint, costs: list[float]) -> float:
@@ -90,6 +106,8 @@ def felt(constraint: Constraint, costs: list[float]) -> float:
     cost = costs[-1]
     if constraint.is_probability:
         cost = float(cost > 0 and not any(before > 0 for before in costs[:-1]))
+    if constraint.quantity.startswith("max"):
+        cost = max(costs) - (max(costs[:-1]) if costs[:-1] else 0.0)
     return -cost if constraint.at_least else cost
 
 
@@ -119,7 +137,7 @@ def test_rollouts_in_a_row_are_recorded_step_by_step(crews: tuple[int, ...], spr
                 np.testing.assert_allclose(witness.taken[t][mine], expected, rtol=1e-5, atol=1e-6)
                 costs.append(said["costs"])
                 reward += said["reward"]
-                by_constraint = [[cost[int(c.column == "touch")] for cost in costs] for c in CONSTRAINTS]
+                by_constraint = [[paid(c, cost[int(c.column == "touch")]) for cost in costs] for c in CONSTRAINTS]
                 pairs = list(zip(CONSTRAINTS, by_constraint, strict=True))
                 np.testing.assert_allclose(seen.penalty[t, n], [felt(*pair) for pair in pairs], rtol=1e-5, atol=1e-6)
                 assert seen.reward[t, n] == pytest.approx(said["reward"], rel=1e-6)

@@ -10,9 +10,10 @@ from hypothesis import strategies as st
 
 from rcpo.config import MultiplierConfig
 from rcpo.constraints import parse
-from rcpo.multipliers import aim, ascend, remember_first, start
+from rcpo.errors import UsageError
+from rcpo.multipliers import aim, ascend, remember_first, remember_lengths, rules, start
 from rcpo.schedules import Schedule
-from rcpo.types import MultiplierState
+from rcpo.types import Episodes, MultiplierState
 
 pytestmark = pytest.mark.usefixtures("quick_compile")
 
@@ -26,11 +27,11 @@ def run(
 ) -> tuple[np.ndarray, MultiplierState]:
     """The multipliers after each iteration [I, K], and the last state."""
     count = len(violations[0])
-    state, values = start(config, count), []
+    state, values = start((config,) * count), []
     for i, violation in enumerate(violations):
         seen = jnp.array(measured[i], bool) if measured else jnp.ones(count, bool)
         bound = jnp.asarray(limit or [1.0] * count, jnp.float32)
-        state = ascend(config, state, jnp.asarray(violation, jnp.float32), bound, seen, iterations)
+        state = ascend((config,) * count, state, jnp.asarray(violation, jnp.float32), bound, seen, iterations)
         values.append(np.asarray(state.value))
     return np.array(values), state
 
@@ -154,6 +155,7 @@ def known(first: list[float], updates: int = 1) -> MultiplierState:
         integral=jnp.zeros(count),
         updates=jnp.full(count, updates),
         first=jnp.asarray(first, jnp.float32),
+        lately=jnp.ones(2),
     )
 
 
@@ -161,7 +163,7 @@ def aimed(config: MultiplierConfig, state: MultiplierState, texts: list[str], it
     bounds = [parse(text) for text in texts]
     limit = jnp.array([bound.limit for bound in bounds])
     sign = jnp.array([bound.sign for bound in bounds])
-    return np.asarray(aim(config, state, limit, sign, jnp.asarray(iteration), iterations))
+    return np.asarray(aim(rules(config, bounds), state, limit, sign, jnp.asarray(iteration), iterations))
 
 
 def test_without_more_ado_one_aims_at_the_limit() -> None:
@@ -219,18 +221,104 @@ def test_a_ramp_waits_for_a_measurement() -> None:
 
 def test_the_first_value_is_remembered() -> None:
     """Of each constraint the first that was measured, whenever that was; later ones are not."""
-    config, state = MultiplierConfig(), start(MultiplierConfig(), 3)
+    alike = (MultiplierConfig(),) * 3
+    state = start(alike)
     values = [[5.0, 7.0, 9.0], [1.0, 2.0, 3.0], [10.0, 20.0, 30.0]]
     measured = [[True, False, False], [True, True, False], [True, True, False]]
     for value, seen in zip(values, measured, strict=True):
         flags = jnp.array(seen)
         first = remember_first(state, jnp.asarray(value), flags)
-        state = ascend(config, state, jnp.zeros(3), jnp.ones(3), flags, 10)
-        state = MultiplierState(state.value, state.integral, state.updates, first)
+        state = ascend(alike, state, jnp.zeros(3), jnp.ones(3), flags, 10)
+        state = MultiplierState(state.value, state.integral, state.updates, first, state.lately)
     np.testing.assert_array_equal(state.first, [5.0, 2.0, 0.0])
 
 
 def test_the_rule_keeps_what_was_remembered() -> None:
     state = known([5.0, 2.0])
-    moved = ascend(MultiplierConfig(), state, jnp.ones(2), jnp.ones(2), jnp.array([True, False]), 10)
+    moved = ascend((MultiplierConfig(),) * 2, state, jnp.ones(2), jnp.ones(2), jnp.array([True, False]), 10)
     np.testing.assert_array_equal(moved.first, [5.0, 2.0])
+
+
+# Each its own
+
+
+TWO = ["P(crash) <= 0.5 with initial 0.6, maximum 1, step_size 0.25, proportional 0.5", "sum(cost) <= 25"]
+
+
+def test_a_constraint_overrules_the_runs_settings_and_no_other_constraint() -> None:
+    config = MultiplierConfig(rule="pi", initial=2.0, maximum=9.0, step_size=Schedule(0.1, "power"), proportional=1.0)
+    own, others = rules(config, [parse(text) for text in TWO])
+    assert others == config
+    assert own == MultiplierConfig(
+        rule="pi", initial=0.6, maximum=1.0, step_size=Schedule(0.25, "power"), proportional=0.5
+    )
+
+
+def test_multipliers_of_their_own_by_hand() -> None:
+    config = MultiplierConfig(rule="pi", initial=2.0, maximum=9.0, step_size=Schedule(0.1), proportional=1.0)
+    both = rules(config, [parse(text) for text in TWO])
+    state = start(both)
+    np.testing.assert_allclose(state.value, [0.6, 2.0])
+    for violation, expected in ((1.0, [1.0, 3.1]), (-0.5, [0.475, 1.55]), (40.0, [1.0, 9.0]), (-2.0, [0.0, 3.85])):
+        state = ascend(both, state, jnp.full(2, violation), jnp.ones(2), jnp.array([True, True]), 10)
+        np.testing.assert_allclose(state.value, expected, atol=1e-5)
+    np.testing.assert_allclose(state.integral, [0.5, 5.85], atol=1e-5)
+
+
+def test_a_margin_and_a_ramp_of_ones_own() -> None:
+    texts = ["mean(a) <= 0.2 with ramp 0, margin 0", "mean(b) <= 0.2", "mean(c) <= 0.2 with ramp 1"]
+    config = MultiplierConfig(ramp=0.5, margin=0.1)
+    found = aimed(config, known([1.0, 1.0, 1.0]), texts, 25, 100)
+    np.testing.assert_allclose(found, [0.2, 0.18 + 0.5 * 0.82, 0.18 + 0.75 * 0.82], rtol=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("text", "config", "words"),
+    [
+        ("sum(c) <= 1 with initial 5, maximum 2", MultiplierConfig(), ["got the multiplier 5", "lambda_max = 2"]),
+        ("sum(c) <= 1 with initial 5", MultiplierConfig(maximum=3.0), ["got the multiplier 5", "lambda_max = 3"]),
+        ("sum(c) <= 1 with margin 1", MultiplierConfig(), ["got the margin 1", "[0, 1)"]),
+        ("sum(c) <= 1 with ramp 2", MultiplierConfig(), ["ramp over 2", "[0, 1]"]),
+        ("sum(c) <= 1 with proportional 2", MultiplierConfig(), ["proportional", "--multipliers.rule pi"]),
+    ],
+)
+def test_settings_that_do_not_fit(text: str, config: MultiplierConfig, words: list[str]) -> None:
+    with pytest.raises(UsageError) as refused:
+        rules(config, [parse(text)])
+    for word in [*words, f"'{parse(text)}'"]:
+        assert word in str(refused.value)
+
+
+def test_a_fixed_multiplier_may_be_ones_own() -> None:
+    config = MultiplierConfig(rule="fixed", initial=0.25)
+    both = rules(config, [parse(text) for text in TWO])
+    state = ascend(both, start(both), jnp.ones(2), jnp.ones(2), jnp.array([True, True]), 10)
+    np.testing.assert_allclose(state.value, [0.6, 0.25])
+
+
+# How long episodes are
+
+
+def episodes(lengths: list[list[int]], counted: list[list[bool]]) -> Episodes:
+    shape = np.shape(lengths)
+    return Episodes(
+        counted=jnp.array(counted),
+        value=jnp.zeros((*shape, 1)),
+        columns=jnp.zeros((*shape, 1)),
+        reward=jnp.zeros(shape),
+        length=jnp.array(lengths),
+        truncated=jnp.zeros(shape, bool),
+    )
+
+
+def test_lengths_are_those_of_the_episodes_that_counted_lately() -> None:
+    state = start((), max_steps=1000)
+    np.testing.assert_array_equal(state.lately, [1, 1000])
+    none = remember_lengths(state, episodes([[7, 9]], [[False, False]]))
+    np.testing.assert_array_equal(none, [1, 1000])
+    some = remember_lengths(state, episodes([[10, 90], [30, 5]], [[True, False], [True, False]]))
+    np.testing.assert_allclose(some, [np.exp(-2 / 32) + 2, 1000 * np.exp(-2 / 32) + 40], rtol=1e-5)
+    for _ in range(60):
+        lately = remember_lengths(state, episodes([[10, 30]] * 4, [[True, True]] * 4))
+        state = MultiplierState(state.value, state.integral, state.updates, state.first, lately)
+    assert state.lately[1] / state.lately[0] == pytest.approx(20.0, abs=0.01)

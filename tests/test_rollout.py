@@ -65,6 +65,9 @@ WALK_CONSTRAINTS = tuple(
         "mean(turn) >= 0.2",
         "discounted(turn, 0.9) <= 2",
         "P(turn) >= 1",
+        "sum(turn > 0.25) <= 1",
+        "P(turn <= 0) >= 0.5",
+        "max(turn) <= 0.25",
     )
 )
 
@@ -106,6 +109,8 @@ class Running:
 def episode_value(constraint: Constraint, costs: list[float]) -> float:
     """What an episode is worth, written out anew."""
     kind = constraint.quantity.split("(")[0]
+    if kind == "max":
+        return max(costs)
     if kind == "P":
         return float(any(cost > 0 for cost in costs))
     if kind == "discounted":
@@ -114,9 +119,18 @@ def episode_value(constraint: Constraint, costs: list[float]) -> float:
     return sum(costs) / (len(costs) if kind == "mean" else 1)
 
 
+def counts(constraint: Constraint, cost: float) -> float:
+    """What counts of a cost: where there is an event, whether it happens."""
+    if "turn > 0.25" in constraint.quantity:
+        return float(cost > 0.25)
+    return float(cost <= 0) if "turn <= 0" in constraint.quantity else cost
+
+
 def step_penalty(constraint: Constraint, costs: list[float]) -> float:
     """What the last of these costs is felt as: of a probability the first event only; a lower bound pays instead."""
     felt = costs[-1]
+    if constraint.quantity.startswith("max("):
+        felt = max(costs) - max([0.0, *costs[:-1]] if len(costs) == 1 else costs[:-1])
     if constraint.quantity.startswith("P("):
         felt = float(costs[-1] > 0 and not any(cost > 0 for cost in costs[:-1]))
     return -felt if constraint.at_least else felt
@@ -143,7 +157,7 @@ def follow(
             one.costs.append(costs_of(obs, action, after, bool(seen.terminated[t, n])))
             one.reward += reward_of(obs, action, after)
             assert seen.reward[t, n] == pytest.approx(reward_of(obs, action, after), abs=1e-6)
-            by_constraint = [[cost[names.index(c.column)] for cost in one.costs] for c in constraints]
+            by_constraint = [[counts(c, cost[names.index(c.column)]) for cost in one.costs] for c in constraints]
             felt = [step_penalty(c, costs) for c, costs in zip(constraints, by_constraint, strict=True)]
             np.testing.assert_allclose(seen.penalty[t, n], felt, atol=1e-6)
             cut = len(one.costs) >= max_steps and not seen.terminated[t, n]
@@ -316,29 +330,34 @@ def test_no_finished_episode_no_measurement() -> None:
     _, _, rollout = rollouts(environment, WALK_CONSTRAINTS, jax.random.key(0), 3, 5, 0.0)
     value, measured = measure(WALK_CONSTRAINTS, rollout)
     assert not measured.any()
-    np.testing.assert_array_equal(value, np.zeros(5))
+    np.testing.assert_array_equal(value, np.zeros(len(WALK_CONSTRAINTS)))
 
 
 def test_measured_on_steps() -> None:
-    """For mean(...) the average cost of all steps, on whichever side its limit lies; for the others their episodes."""
+    """For mean(...) the average cost of all steps, for sum(...) that times the length; others on their episodes."""
     environment = Walk(max_steps=6, ending=0.15)
-    constraints = tuple(parse(text) for text in ("mean(turn) >= 0.2", "sum(third) <= 1", "mean(turn) <= 0.3"))
+    texts = ("mean(turn) >= 0.2", "P(third) <= 1", "mean(turn) <= 0.3", "sum(turn) >= 2", "sum(turn > 0.25) <= 1")
+    constraints = tuple(parse(text) for text in texts)
     _, _, rollout = rollouts(environment, constraints, jax.random.key(5), 12, 15, 0.4, count=3)
-    value, measured = measure(constraints, rollout, steps=True)
+    value, measured = measure(constraints, rollout, jnp.float32(4.0))
     on_episodes, _ = measure(constraints, rollout)
-    turn = 0.25 * np.asarray(rollout.action).mean()
-    np.testing.assert_allclose(value, [turn, on_episodes[1], turn], rtol=1e-5)
+    action = np.asarray(rollout.action)
+    turn = 0.25 * action.mean()
+    expected = [turn, on_episodes[1], turn, 4.0 * turn, 4.0 * (action > 1).mean()]
+    np.testing.assert_allclose(value, expected, rtol=1e-5)
     assert measured.all() and abs(on_episodes[0] - turn) > 1e-4, "episodes of different lengths average otherwise"
 
 
 def test_steps_are_there_before_any_episode_has_ended() -> None:
-    """Then mean(...) is measured, and what only episodes tell is not."""
+    """Then mean(...) and sum(...) are measured, and what only episodes tell is not."""
     environment = Walk(max_steps=100, ending=0.0)
     _, _, rollout = rollouts(environment, WALK_CONSTRAINTS, jax.random.key(0), 3, 5, 0.0)
-    value, measured = measure(WALK_CONSTRAINTS, rollout, steps=True)
-    is_mean = [constraint.quantity.startswith("mean") for constraint in WALK_CONSTRAINTS]
-    np.testing.assert_array_equal(measured, is_mean)
-    np.testing.assert_allclose(value, np.array(is_mean) * 0.25 * np.asarray(rollout.action).mean(), rtol=1e-5)
+    value, measured = measure(WALK_CONSTRAINTS, rollout, jnp.float32(100.0))
+    told = [constraint.quantity.startswith(("mean", "sum")) for constraint in WALK_CONSTRAINTS]
+    np.testing.assert_array_equal(measured, told)
+    third, turn = (np.asarray(rollout.obs) % 3 == 1) * 0.5, 0.25 * np.asarray(rollout.action)
+    expected = [0.0, 100.0 * third.mean(), turn.mean(), 0.0, 0.0, 100.0 * (turn > 0.25).mean(), 0.0, 0.0]
+    np.testing.assert_allclose(value, expected, rtol=1e-5)
 
 
 def test_first_episodes() -> None:

@@ -12,8 +12,18 @@ from rcpo.errors import UsageError
 
 if TYPE_CHECKING:
     from rcpo.config import CheckpointConfig, EvaluationConfig, LearnerConfig, MultiplierConfig, TrainConfig
-    from rcpo.constraints import Constraint, parse
+    from rcpo.constraints import Constraint, Event, parse
     from rcpo.folder import load
+    from rcpo.functionals import (
+        Discounted,
+        Functional,
+        Maximum,
+        Mean,
+        Probability,
+        Sum,
+        register_functional,
+        where,
+    )
     from rcpo.run import Run, resume, train
     from rcpo.schedules import Schedule
     from rcpo.truth import solve
@@ -23,35 +33,53 @@ __version__ = "0.1.0"
 __all__ = [
     "CheckpointConfig",
     "Constraint",
+    "Discounted",
     "EvaluationConfig",
+    "Event",
+    "Functional",
     "LearnerConfig",
+    "Maximum",
+    "Mean",
     "MultiplierConfig",
+    "Probability",
     "Run",
     "Schedule",
+    "Sum",
     "TrainConfig",
     "UsageError",
     "__version__",
     "load",
     "parse",
+    "register_functional",
     "resume",
     "solve",
     "train",
+    "where",
 ]
 
 _HOME = {
     "CheckpointConfig": "config",
     "Constraint": "constraints",
+    "Discounted": "functionals",
     "EvaluationConfig": "config",
+    "Event": "constraints",
+    "Functional": "functionals",
     "LearnerConfig": "config",
+    "Maximum": "functionals",
+    "Mean": "functionals",
     "MultiplierConfig": "config",
+    "Probability": "functionals",
     "Run": "run",
     "Schedule": "schedules",
+    "Sum": "functionals",
     "TrainConfig": "config",
     "load": "folder",
     "parse": "constraints",
+    "register_functional": "functionals",
     "resume": "run",
     "solve": "truth",
     "train": "run",
+    "where": "functionals",
 }
 
 

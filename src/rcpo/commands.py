@@ -179,9 +179,9 @@ def _exact(run: "Run", deterministic: bool = False) -> dict[str, Any] | None:
         "steps_given_success": finite(value.steps_given.get("goal", float("nan"))),
         "truncated": value.truncated,
         "constraints": [
-            {"constraint": str(c), "value": value.values[c.column], "limit": c.limit}
-            for c in run.constraints
-            if c.functional_name in ("P", "sum")
+            {"constraint": str(c), "value": known, "limit": c.limit}
+            for c, known in zip(run.constraints, run.exact_constraints(deterministic), strict=True)
+            if known is not None
         ],
     }
 
@@ -210,8 +210,7 @@ def _table(run: "Run", seen: "Evaluation", deterministic: bool = False) -> str:
         ("reward", str(seen.reward), truth and truth.reward, ""),
         ("steps", str(seen.steps), truth and truth.steps, ""),
     ]
-    for e in seen.constraints:
-        known = truth.values[e.constraint.column] if truth and e.constraint.functional_name in ("P", "sum") else None
+    for e, known in zip(seen.constraints, run.exact_constraints(deterministic), strict=True):
         sign = ">=" if e.constraint.at_least else "<="
         rows.append((e.constraint.quantity, str(e.interval), known, f"{sign} {e.constraint.limit:g}: {e.verdict}"))
     success = run.environment.spec.success

@@ -26,9 +26,10 @@ class MultiplierConfig:
     proportional: float = 0.0
     """pi only: how much of the present violation is added to the multiplier."""
     measure: Literal["episodes", "steps"] = "episodes"
-    """What moves the multipliers. episodes: the values of the episodes that finished; steps: for mean(column), the
-    average over the rollout's steps, which stands for episodes of one length and is there in every iteration, while
-    episodes of 1,000 steps end long after the policy that began them (other functionals are measured on episodes)."""
+    """What moves the multipliers. episodes: the values of the episodes that finished; steps: for mean(column) the
+    average over the rollout's steps, for sum(column) that times how long episodes were lately. This is there in every
+    iteration, while episodes of 1,000 steps end long after the policy that began them (other functionals are measured
+    on episodes)."""
     margin: float = 0.0
     """How far inside the limit to aim, as a share of the limit."""
     ramp: float = 0.0

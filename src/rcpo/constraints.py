@@ -1,126 +1,66 @@
-"""What the user wants bounded: `"P(crash) <= 0.01"` <-> Constraint, and what an episode is worth under it.
+"""What the user wants bounded: `"P(crash) <= 0.01"` <-> Constraint.
 
-    constraint := functional "(" column ["," number] ")" ("<=" | ">=") number
+    constraint := functional "(" cost {"," number} ")" ("<=" | ">=") number ["with" setting {"," setting}]
+    cost       := column [(">" | ">=" | "<" | "<=") number]
+    column     := word {"." word}
+    setting    := ("initial" | "maximum" | "step_size" | "proportional" | "margin" | "ramp") number
 
-An episode's value is built up step by step by one of the small classes below. They use arithmetic that numpy and JAX
-arrays share, so the same class serves training, evaluation and an environment on the host.
+Functionals are in `functionals.py`; settings are those of the constraint's own multiplier, as in `MultiplierConfig`.
 """
 
 import math
+import operator
 import re
-from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any, Final, final
+from typing import Any, Final, Literal, cast, final
+
+import numpy as np
 
 from rcpo.errors import UsageError, nearest
+from rcpo.functionals import (
+    FUNCTIONALS,
+    Discounted,
+    Functional,
+    Maximum,
+    Mean,
+    Probability,
+    Sum,
+    check,
+    make,
+    name_of,
+)
 
+__all__ = ["FUNCTIONALS", "Constraint", "Cost", "Discounted", "Event", "Functional", "Maximum", "Mean", "Probability",
+           "Sum", "labels", "parse", "parse_all"]  # fmt: skip
 
-class Functional(ABC):
-    """The value of an episode, from the costs of one column. The accumulator is an array [N], one entry an episode."""
-
-    @abstractmethod
-    def start(self, like: Any) -> Any:
-        """The accumulator of an episode without steps, shaped like `like`."""
-
-    @abstractmethod
-    def step(self, total: Any, cost: Any, elapsed: Any) -> Any:
-        """The accumulator after one more step, the `elapsed`-th counted from 0."""
-
-    @abstractmethod
-    def value(self, total: Any, length: Any) -> Any:
-        """The value of an episode that ended after `length` steps."""
-
-    def penalty(self, before: Any, after: Any, cost: Any) -> Any:
-        """What actor and critic feel at this step: the cost itself unless a functional says otherwise."""
-        return cost
-
-    def from_steps(self, mean_cost: Any) -> Any | None:
-        """The value of an episode whose steps cost so much on average; None where the average does not tell."""
-        return None
-
-    def allowance(self, limit: Any) -> Any:
-        """What a step may cost, if all cost the same, in an episode that just keeps the limit; 0 where it depends."""
-        return 0.0 * limit
+Cost = Callable[[Any, Any, Any, Mapping[str, Any]], Any]
+"""`cost(obs, action, next_obs, info)` of a batch of steps: a number for each. `info` holds the cost columns by name."""
+Comparison = Literal[">", ">=", "<", "<="]
+COMPARISONS: Final = {">": operator.gt, ">=": operator.ge, "<": operator.lt, "<=": operator.le}
+SETTINGS: Final = ("initial", "maximum", "step_size", "proportional", "margin", "ramp")
+"""What a constraint may set of its own multiplier."""
 
 
 @final
 @dataclass(frozen=True)
-class Sum(Functional):
-    """sum_t c_t"""
+class Event:
+    """Turns a column into an indicator: 1 on the steps where it compares so with the threshold, else 0."""
 
-    def start(self, like: Any) -> Any:
-        return 0.0 * like
+    comparison: Comparison
+    threshold: float
 
-    def step(self, total: Any, cost: Any, elapsed: Any) -> Any:
-        return total + cost
+    def __post_init__(self) -> None:
+        if self.comparison not in COMPARISONS:
+            raise UsageError(f"got the comparison {self.comparison!r}; give one of {', '.join(COMPARISONS)}")
+        check_finite(self.threshold, "the threshold")
 
-    def value(self, total: Any, length: Any) -> Any:
-        return total
+    def __call__(self, cost: Any) -> Any:
+        return 1.0 * COMPARISONS[self.comparison](cost, self.threshold)
 
-
-@final
-@dataclass(frozen=True)
-class Mean(Functional):
-    """(1 / T) sum_t c_t"""
-
-    def start(self, like: Any) -> Any:
-        return 0.0 * like
-
-    def step(self, total: Any, cost: Any, elapsed: Any) -> Any:
-        return total + cost
-
-    def value(self, total: Any, length: Any) -> Any:
-        return total / (length + (length == 0))
-
-    def from_steps(self, mean_cost: Any) -> Any:
-        return mean_cost
-
-    def allowance(self, limit: Any) -> Any:
-        return limit
-
-
-@final
-@dataclass(frozen=True)
-class Discounted(Functional):
-    """sum_t gamma^t c_t"""
-
-    discount: float = 0.99
-
-    def start(self, like: Any) -> Any:
-        return 0.0 * like
-
-    def step(self, total: Any, cost: Any, elapsed: Any) -> Any:
-        return total + self.discount**elapsed * cost
-
-    def value(self, total: Any, length: Any) -> Any:
-        return total
-
-
-@final
-@dataclass(frozen=True)
-class Probability(Functional):
-    """1 if c_t > 0 at any step, else 0: its expectation is the probability that it happens in an episode."""
-
-    def start(self, like: Any) -> Any:
-        return 0.0 * like
-
-    def step(self, total: Any, cost: Any, elapsed: Any) -> Any:
-        return total + (1.0 - total) * (cost > 0.0)
-
-    def value(self, total: Any, length: Any) -> Any:
-        return total
-
-    def penalty(self, before: Any, after: Any, cost: Any) -> Any:
-        return after - before  # paid at the first event only
-
-
-FUNCTIONALS: Final[dict[str, type[Functional]]] = {
-    "mean": Mean,
-    "sum": Sum,
-    "discounted": Discounted,
-    "P": Probability,
-}
+    def __str__(self) -> str:
+        return f"{self.comparison} {number(self.threshold)}"
 
 
 @final
@@ -129,33 +69,79 @@ class Constraint:
     """A bound on the expectation of an episode's value."""
 
     functional: Functional
-    column: str
+    column: Any
+    """A column's name, an event as it is written (`"speed > 2.5"`), or a function `cost(obs, action, next_obs, info)`.
+    From then on it is the name alone."""
     limit: float
     at_least: bool = False
+    event: Event | None = None
+    initial: float | None = None
+    """Where its multiplier starts. These are as in `MultiplierConfig`, and None where that is to decide."""
+    maximum: float | None = None
+    step_size: float | None = None
+    """Where the step sizes of its multiplier begin."""
+    proportional: float | None = None
+    margin: float | None = None
+    ramp: float | None = None
+    cost: Cost | None = None
+    """The function whose values the column holds, where there is one."""
 
     def __post_init__(self) -> None:
-        if not math.isfinite(self.limit):
-            raise UsageError(f"got the limit {self.limit} for {self.quantity}; give a finite number")
+        if not isinstance(self.functional, Functional):
+            raise UsageError(f"got {self.functional!r} as a functional; give one such as rcpo.Mean() or rcpo.Sum()")
+        self._read_column()
+        check(self.functional)
+        check_finite(self.limit, f"the limit of {self.quantity},")
         if self.is_probability and not 0.0 <= self.limit <= 1.0:
             raise UsageError(f"got the limit {self.limit:g} for {self.quantity}; a probability lies in [0, 1]")
+        for name, value in self.settings.items():
+            check_finite(value, f"{name} for {self.quantity},")
+            if value < 0.0:
+                raise UsageError(f"got {name} {value:g} for {self.quantity}; give a number that is not negative")
+
+    def _read_column(self) -> None:
+        """Turn what was given as a column into its name, and an event or a function beside it."""
+        if isinstance(self.column, str):
+            if self.cost is None:
+                column, event = _Reader(self.column, "cost", '"torque" or "speed > 2.5"').whole_cost()
+                if event is not None and self.event is not None:
+                    raise UsageError(f"got the event {event} in {self.column!r} and {self.event} beside it; give one")
+                _set(self, column=column, event=event or self.event)
+        elif callable(self.column):
+            _set(self, column=f"{function_name(self.column)}()", cost=self.column)
+        else:
+            raise UsageError(f"got {self.column!r} as a column; give its name, or a function "
+                             "cost(obs, action, next_obs, info)")  # fmt: skip
 
     @property
     def is_probability(self) -> bool:
         return isinstance(self.functional, Probability)
 
     @property
+    def settings(self) -> dict[str, float]:
+        """What it sets of its own multiplier."""
+        return {name: getattr(self, name) for name in SETTINGS if getattr(self, name) is not None}
+
+    @property
     def functional_name(self) -> str:
         """The word that the functional is written with."""
-        return next(name for name, kind in FUNCTIONALS.items() if kind is type(self.functional))
+        return name_of(self.functional)
 
     @property
     def quantity(self) -> str:
-        """What is bounded, as it is written: `P(crash)`."""
-        discount = f", {self.functional.discount!r}" if isinstance(self.functional, Discounted) else ""
-        return f"{self.functional_name}({self.column}{discount})"
+        """What is bounded, as it is written: `P(crash)`, `sum(speed > 2.5)`."""
+        event = f" {self.event}" if self.event else ""
+        arguments = "".join(f", {number(argument)}" for argument in self.functional.arguments)
+        return f"{self.functional_name}({self.column}{event}{arguments})"
+
+    @property
+    def bound(self) -> str:
+        """What has to hold, without what its multiplier is like: `P(crash) <= 0.01`."""
+        return f"{self.quantity} {'>=' if self.at_least else '<='} {number(self.limit)}"
 
     def __str__(self) -> str:
-        return f"{self.quantity} {'>=' if self.at_least else '<='} {self.limit!r}"
+        settings = ", ".join(f"{name} {number(value)}" for name, value in self.settings.items())
+        return f"{self.bound} with {settings}" if settings else self.bound
 
     @property
     def sign(self) -> float:
@@ -166,40 +152,71 @@ class Constraint:
         """How far a value lies beyond the limit; negative inside it."""
         return self.sign * (value - self.limit)
 
+    def paid(self, cost: Any) -> Any:
+        """What the functional is given for the column's cost: the cost, or 1 where the event happens and else 0."""
+        return cost if self.event is None else self.event(cost)
 
-_TOKEN: Final = re.compile(r"\s*(?:(?P<name>[A-Za-z_]\w*)|(?P<number>[-+]?(?:\d+\.?\d*|\.\d+)(?:[eE][-+]?\d+)?)"
-                           r"|(?P<sign><=|>=|[(),]))")  # fmt: skip
+
+def _set(constraint: Constraint, **fields: Any) -> None:
+    for name, value in fields.items():
+        object.__setattr__(constraint, name, value)
+
+
+def number(value: float) -> str:
+    """A number as it is written, to the last digit: 25, not 25.0."""
+    return repr(float(value)).removesuffix(".0")
+
+
+def check_finite(value: Any, what: str) -> None:
+    if isinstance(value, bool) or not isinstance(value, int | float | np.number) or not math.isfinite(value):
+        raise UsageError(f"got {what} {value!r}; give a finite number")
+
+
+def function_name(cost: Any) -> str:
+    """What a cost function is called in names and records."""
+    cost = getattr(cost, "func", cost)  # functools.partial
+    name = re.sub(r"\W", "", getattr(cost, "__name__", type(cost).__name__))
+    return name or "cost"
+
+
+_TOKEN: Final = re.compile(
+    r"\s*(?:(?P<name>[A-Za-z_][A-Za-z0-9_]*(?:\.[A-Za-z0-9_]+)*)"
+    r"|(?P<number>[-+]?(?:\d+\.?\d*|\.\d+)(?:[eE][-+]?\d+)?)|(?P<sign><=|>=|[(),<>]))"
+)
 
 
 def parse(text: str) -> Constraint:
     """Read one constraint; a mistake is shown with the character where it lies."""
     reader = _Reader(text)
-    functional = reader.take("name", f"one of {', '.join(FUNCTIONALS)}")
-    if functional not in FUNCTIONALS:
-        raise UsageError(f"unknown functional {functional!r} in {text!r}{nearest(functional, FUNCTIONALS)}")
+    name = reader.take("name", f"one of {', '.join(FUNCTIONALS)}")
+    if name not in FUNCTIONALS:
+        raise reader.mistake(f"unknown functional {name!r}{nearest(name, FUNCTIONALS)}", reader.last)
     reader.take("sign", "'('", "(")
-    column = reader.take("name", "the name of a cost column")
-    arguments = []
-    if reader.peek() == ",":
+    column, event = reader.cost()
+    arguments: list[float] = []
+    while reader.peek() == ",":
         reader.take("sign", "','", ",")
-        arguments.append(float(reader.take("number", "a discount")))
-    reader.take("sign", "')'", ")")
+        arguments.append(reader.number("a number"))
+    at_arguments = reader.last
+    reader.take("sign", "')'" if event or arguments else "')', or a comparison such as > 2.5", ")")
+    with reader.blaming(at_arguments):
+        functional = make(name, tuple(arguments))
     comparison = reader.take("sign", "'<=' or '>='", "<=", ">=")
-    limit = float(reader.take("number", "the limit, a number"))
-    reader.end()
-    if arguments and FUNCTIONALS[functional] is not Discounted:
-        raise UsageError(f"{functional} takes no second argument in {text!r}; only discounted(column, 0.99) does")
-    if arguments and not 0.0 < arguments[0] <= 1.0:
-        raise UsageError(f"got the discount {arguments[0]:g} in {text!r}; a discount lies in (0, 1]")
-    return Constraint(FUNCTIONALS[functional](*arguments), column, limit, at_least=comparison == ">=")
+    limit = reader.number("the limit, a number")
+    with reader.blaming(reader.last):
+        Constraint(functional, column, limit)
+    settings = reader.settings() if reader.peek() == "with" else {}
+    reader.end("the end" if settings else "'with' or the end")
+    return Constraint(functional, column, limit, comparison == ">=", event, **settings)  # type: ignore[arg-type]
 
 
 @final
 class _Reader:
-    """Takes one token after the other from a constraint's text."""
+    """Takes one token after the other from a text."""
 
-    def __init__(self, text: str):
-        self.text, self.position = text, 0
+    def __init__(self, text: str, what: str = "constraint", example: str = '"P(crash) <= 0.01"'):
+        self.text, self.what, self.example = text, what, example
+        self.position = self.last = 0
 
     def _match(self) -> re.Match[str] | None:
         return _TOKEN.match(self.text, self.position)
@@ -211,31 +228,94 @@ class _Reader:
     def take(self, kind: str, wanted: str, *symbols: str) -> str:
         match = self._match()
         if match is None or match.lastgroup != kind or (symbols and match.group(kind) not in symbols):
-            raise self._error(wanted)
-        self.position = match.end()
+            raise self._unexpected(wanted)
+        self.position, self.last = match.end(), match.start(kind)
         return match.group(kind)
 
-    def end(self) -> None:
+    def number(self, wanted: str) -> float:
+        written = self.take("number", wanted)
+        if not math.isfinite(float(written)):
+            raise self.mistake(f"{written} is too large; give a finite number", self.last)
+        return float(written)
+
+    def cost(self) -> tuple[str, Event | None]:
+        """A column, and what makes an event of it."""
+        column = self.take("name", "the name of a cost column")
+        if self.peek() == "(":
+            raise self.mistake(f"{column}() is a function in Python, which a text cannot hold; give the constraint as "
+                               "an object (to load a run: rcpo.load(folder, environment, constraints=[...]))",
+                               self.last)  # fmt: skip
+        if self.peek() not in COMPARISONS:
+            return column, None
+        comparison = cast(Comparison, self.take("sign", "a comparison", *COMPARISONS))
+        return column, Event(comparison, self.number("the threshold, a number"))
+
+    def whole_cost(self) -> tuple[str, Event | None]:
+        found = self.cost()
+        self.end("the end")
+        return found
+
+    def settings(self) -> dict[str, float]:
+        """What a constraint says of its own multiplier."""
+        self.take("name", "'with'", "with")
+        found: dict[str, float] = {}
+        while True:
+            name = self.take("name", f"one of {', '.join(SETTINGS)}")
+            if name not in SETTINGS:
+                raise self.mistake(f"unknown setting {name!r}{nearest(name, SETTINGS)}", self.last)
+            if name in found:
+                raise self.mistake(f"{name} was given twice; give it once", self.last)
+            found[name] = self.number(f"a number for {name}")
+            if found[name] < 0.0:
+                raise self.mistake(f"got {name} {found[name]:g}; give a number that is not negative", self.last)
+            if self.peek() != ",":
+                return found
+            self.take("sign", "','", ",")
+
+    def end(self, wanted: str) -> None:
         if self.text[self.position :].strip():
-            raise self._error("the end")
+            raise self._unexpected(wanted)
 
-    def _error(self, wanted: str) -> UsageError:
+    def _unexpected(self, wanted: str) -> UsageError:
         rest = self.text[self.position :].lstrip()
-        at = len(self.text) - len(rest) + 1
         got = repr(rest[:12]) if rest else "the end"
-        return UsageError(
-            f"cannot read the constraint {self.text!r} at character {at}: got {got}, expected {wanted}; "
-            f'write it like "P(crash) <= 0.01"'
-        )
+        sentence = f"got {got}, expected {wanted}; write it like {self.example}"
+        return self.mistake(sentence, len(self.text) - len(rest))
+
+    def mistake(self, sentence: str, position: int) -> UsageError:
+        return UsageError(f"cannot read the {self.what} {self.text!r} at character {position + 1}: {sentence}")
+
+    @contextmanager
+    def blaming(self, position: int) -> Iterator[None]:
+        """Whatever is refused in here lies at this place of the text."""
+        try:
+            yield
+        except UsageError as error:
+            raise self.mistake(str(error), position) from error.__cause__
 
 
-def parse_all(texts: Sequence[str | Constraint], columns: Sequence[str]) -> tuple[Constraint, ...]:
+def parse_all(texts: Any, columns: Sequence[str]) -> tuple[Constraint, ...]:
     """Read the constraints of a run, and check that the environment has their cost columns."""
+    if isinstance(texts, str | Constraint):
+        raise UsageError(f"got the one constraint '{texts}' where several may stand; give a list: ['{texts}']")
+    if strange := [text for text in texts if not isinstance(text, str | Constraint)]:
+        raise UsageError(f"got {strange[0]!r} as a constraint; give a text or an rcpo.Constraint")
     constraints = tuple(text if isinstance(text, Constraint) else parse(text) for text in texts)
+    functions: dict[str, Cost] = {}
     for constraint in constraints:
-        if constraint.column not in columns:
+        if constraint.cost is not None:
+            if functions.setdefault(constraint.column, constraint.cost) != constraint.cost:
+                raise UsageError(f"two cost functions are called {constraint.column}; give them different names")
+        elif constraint.column not in columns:
             raise UsageError(f"unknown cost column {constraint.column!r} in '{constraint}'"
                              f"{nearest(constraint.column, columns)}")  # fmt: skip
-    if len(set(constraints)) != len(constraints):
+    if len({constraint.bound for constraint in constraints}) != len(constraints):
         raise UsageError("the same constraint was given twice; give each once")
     return constraints
+
+
+def labels(constraints: Iterable[Constraint]) -> list[str]:
+    """What each is called in records: what it bounds, or the whole bound where another one bounds the same."""
+    constraints = list(constraints)
+    quantities = [constraint.quantity for constraint in constraints]
+    return [one.bound if quantities.count(one.quantity) > 1 else one.quantity for one in constraints]

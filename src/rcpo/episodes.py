@@ -7,6 +7,8 @@ import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, PyTree
 
 from rcpo.constraints import Constraint
+from rcpo.errors import UsageError
+from rcpo.functionals import BUILT_IN
 from rcpo.types import Episodes, Tally
 
 
@@ -32,7 +34,7 @@ def add_up(
     """The episodes after one more step, before any is closed; and the step's penalty under each constraint."""
     totals, penalties = [], []
     for constraint, before in zip(constraints, tally.functionals, strict=True):
-        cost = costs[:, names.index(constraint.column)]
+        cost = constraint.paid(costs[:, names.index(constraint.column)])
         after = constraint.functional.step(before, cost, tally.length)
         totals.append(after)
         penalties.append(constraint.sign * constraint.functional.penalty(before, after, cost))
@@ -68,3 +70,28 @@ def where_ended(ended: Bool[Array, " N"], fresh: PyTree, running: PyTree) -> PyT
         return jnp.where(ended.reshape(ended.shape + (1,) * (new.ndim - ended.ndim)), new, old)
 
     return jax.tree.map(choose, fresh, running)
+
+
+def check(constraints: tuple[Constraint, ...]) -> None:
+    """Follow functionals of the user's own through a step as training will: what cannot be compiled is refused here."""
+    for constraint in constraints:
+        if type(constraint.functional) in BUILT_IN.values():
+            continue
+        try:
+            jax.eval_shape(lambda constraint=constraint: _two_steps(constraint))
+        except Exception as error:
+            said = (str(error).splitlines() or [""])[0].rstrip(".")
+            name = constraint.functional_name
+            raise UsageError(f"the functional {name} cannot be compiled: {type(error).__name__}: {said}; "
+                             "use arithmetic and rcpo.where, and keep the accumulator's type") from error  # fmt: skip
+
+
+def _two_steps(constraint: Constraint) -> PyTree:
+    alone, nothing, never = (constraint,), jnp.zeros((2, 2)), jnp.zeros(2, bool)
+    fresh = open_tally(alone, 1, ~never)
+
+    def step(tally: Tally, cost: Float[Array, " N"]) -> tuple[Tally, PyTree]:
+        running, penalty = add_up(alone, (constraint.column,), tally, cost, cost[:, None])
+        return where_ended(never, fresh, running), (penalty, close(alone, running, never, never))
+
+    return jax.lax.scan(step, fresh, nothing)

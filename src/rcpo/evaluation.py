@@ -10,7 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray
 
-from rcpo import exact, host
+from rcpo import exact, host, truth
 from rcpo.constraints import Constraint
 from rcpo.envs.base import Environment, HostEnvironment, JaxEnvironment
 from rcpo.intervals import Interval, Verdict, clopper_pearson, judge, student_t
@@ -231,3 +231,19 @@ def exact_value(environment: Environment, policy: Policy) -> exact.ExactValue | 
         for probabilities in action_probabilities(environment, policy)
     ]
     return exact.mixture(parts, [float(weight) for weight in np.asarray(policy.weights, dtype=np.float64)])
+
+
+def exact_constraints(
+    environment: Environment, constraints: tuple[Constraint, ...], policy: Policy
+) -> tuple[float | None, ...]:
+    """The truth about each constraint, as episodes cut at the cap see it; None where it is not known exactly."""
+    cmdp = environment.cmdp() if isinstance(environment, JaxEnvironment) else None
+    if not isinstance(environment, JaxEnvironment) or cmdp is None:
+        return (None,) * len(constraints)
+    tables, cap = action_probabilities(environment, policy), environment.spec.max_steps
+    weights = np.asarray(policy.weights, dtype=np.float64)
+    parts = [truth.values(cmdp, table, constraints, cap) for table in tables]
+    return tuple(
+        None if known[0] is None else float(weights @ np.array(known, dtype=float))
+        for known in zip(*parts, strict=True)
+    )

@@ -9,6 +9,7 @@ import sys
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from importlib import metadata
+from itertools import zip_longest
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -19,7 +20,7 @@ import numpy as np
 from rcpo import __version__, envs
 from rcpo.checkpoint import from_json, load_tree, save_tree, shortly
 from rcpo.config import TrainConfig
-from rcpo.constraints import Constraint, parse_all
+from rcpo.constraints import Constraint, labels, parse, parse_all
 from rcpo.envs.base import Environment
 from rcpo.errors import UsageError
 from rcpo.evaluation import Estimate, Evaluation
@@ -199,8 +200,9 @@ def environment_of(folder: Path, name: str, config: TrainConfig, own: Environmen
 def check_records(documents: Sequence[Any], constraints: Sequence[Constraint], where: str) -> tuple[Record, ...]:
     """The records of a run: a number for every name, or nothing where nothing was measured."""
     numbers = {"iteration", "steps", "episodes", "faults", "time/seconds"}
-    numbers |= {f"constraint/{c.quantity}/{key}" for c in constraints for key in ("limit", "multiplier", "aim")}
-    perhaps = {"reward/episode", *(f"constraint/{c.quantity}/value" for c in constraints)}
+    named = labels(constraints)
+    numbers |= {f"constraint/{label}/{key}" for label in named for key in ("limit", "multiplier", "aim")}
+    perhaps = {"reward/episode", *(f"constraint/{label}/value" for label in named)}
     for document in documents:
         if not isinstance(document, dict) or not numbers | perhaps <= document.keys():
             raise UsageError(f"{where} cannot be read: a record lacks what every point of a run has")
@@ -216,8 +218,12 @@ def read_records(path: Path, constraints: Sequence[Constraint]) -> tuple[Record,
     return check_records([parse_json(line, path) for line in lines], constraints, str(path))
 
 
-def load(folder: str | Path, environment: Environment | None = None) -> "Run":
-    """Read a finished run back; one on an environment of your own needs that environment."""
+def load(
+    folder: str | Path,
+    environment: Environment | None = None,
+    constraints: Sequence[str | Constraint] | None = None,
+) -> "Run":
+    """Read a finished run back; an environment of your own, or a constraint on a function, has to be given again."""
     from rcpo.run import Run, check_fit
 
     folder = Path(folder)
@@ -230,14 +236,31 @@ def load(folder: str | Path, environment: Environment | None = None) -> "Run":
     try:
         environment = environment_of(folder, name, config, environment)
         check_fit(config, environment)
-        constraints = parse_all(config.constraints, environment.spec.column_names)
-        handed = _handover(folder, verdict, environment, config, constraints)
+        bounds = parse_all(same_constraints(config.constraints, constraints), environment.spec.column_names)
+        handed = _handover(folder, verdict, environment, config, bounds)
         steps, seconds = _entry(verdict, "steps", int), _entry(verdict, "seconds", float)
-        records = read_records(folder / METRICS, constraints)
+        records = read_records(folder / METRICS, bounds)
     except (KeyError, TypeError, ValueError, OverflowError, RecursionError) as error:
         raise UsageError(f"the run {str(folder)!r} cannot be read: {type(error).__name__} {shortly(str(error))}; "
                          "was it written by another version?") from None  # fmt: skip
-    return Run(name, environment, config, constraints, handed, records, steps, seconds, folder)
+    return Run(name, environment, config, bounds, handed, records, steps, seconds, folder)
+
+
+def same_constraints(written: Sequence[str], given: Sequence[str | Constraint] | None) -> Sequence[str | Constraint]:
+    """The constraints that are given again for a run, once they are seen to be those that were written."""
+    if given is None:
+        return written
+    for had, got in zip_longest(map(_as_written, written), map(_as_written, given), fillvalue="no constraint"):
+        if had != got:
+            raise UsageError(f"the run was trained with {had!r}, and got {got!r}; give the same constraints in order")
+    return given
+
+
+def _as_written(constraint: str | Constraint) -> str:
+    try:
+        return str(constraint if isinstance(constraint, Constraint) else parse(constraint))
+    except UsageError:
+        return str(constraint)  # a function stands in it, which only the object holds
 
 
 def _handover(

@@ -12,6 +12,7 @@ import numpy as np
 from jaxtyping import Bool, Float, Shaped
 
 from rcpo.constraints import Constraint
+from rcpo.costs import add_costs, all_columns
 from rcpo.envs.base import Box, EnvSpec, HostCopies, HostEnvironment
 from rcpo.episodes import add_up, close, open_tally, where_ended
 from rcpo.threads import CREWS, side_by_side
@@ -62,7 +63,8 @@ def begin(
     """
     first = [copies.reset((seed, part, *again), spread) for part, copies in enumerate(crews)]
     obs = np.concatenate(first).astype(np.float32)
-    return Worker(None, obs, open_tally(constraints, len(spec.columns), jnp.full(len(obs), not spread)))
+    columns = len(all_columns(spec.column_names, constraints))
+    return Worker(None, obs, open_tally(constraints, columns, jnp.full(len(obs), not spread)))
 
 
 def collect(
@@ -87,7 +89,8 @@ def collect(
     done = side_by_side(*(partial(work, copies, mine) for copies, mine in zip(crews, rows, strict=True)))
     obs = np.concatenate([last for last, _ in done])
     record = jax.tree.map(lambda *parts: np.concatenate(parts, axis=1), *(record for _, record in done))
-    tally, rollout = account(constraints, spec.column_names, worker.tally, record)
+    record = eqx.tree_at(lambda record: record.costs, record, worked_out(spec, constraints, record))
+    tally, rollout = account(constraints, all_columns(spec.column_names, constraints), worker.tally, record)
     return Worker(None, obs, tally), rollout
 
 
@@ -108,6 +111,17 @@ def _step(
         terminated[t], truncated[t], faulty[t] = step.terminated, step.truncated, step.faulty
         obs = np.asarray(step.obs, np.float32)
     return obs, Record(seen, following, np.stack(actions), reward, costs, terminated, truncated, faulty)
+
+
+def worked_out(spec: EnvSpec, constraints: tuple[Constraint, ...], record: Record) -> Float[np.ndarray, "T N C"]:
+    """The costs with those that functions work out, all steps at once; a copy that broke down pays none of them."""
+    steps, batch = record.reward.shape
+    rows = {name: getattr(record, name).reshape(steps * batch, *getattr(record, name).shape[2:])
+            for name in ("obs", "action", "next_obs", "costs")}  # fmt: skip
+    rows["action"] = in_range(spec.actions, rows["action"])
+    costs = add_costs(constraints, spec.column_names, **rows).reshape(steps, batch, -1)
+    costs[..., len(spec.columns) :][record.faulty] = 0.0
+    return costs
 
 
 @partial(jax.jit, static_argnames=("constraints", "names"))

@@ -48,6 +48,17 @@ class Plan:
         return jnp.array([constraint.sign for constraint in self.constraints])
 
     @property
+    def rules(self) -> multipliers.Rules:
+        """How each multiplier moves."""
+        return multipliers.rules(self.config.rule, self.constraints)
+
+    @property
+    def broken_conditions(self) -> list[str]:
+        """Which of the paper's step-size conditions do not hold for some multiplier."""
+        configs = [replace(self.config, multipliers=rule) for rule in self.rules] or [self.config]
+        return list(dict.fromkeys(sentence for config in configs for sentence in config.broken_conditions))
+
+    @property
     def whole_episodes(self) -> bool:
         return self.config.method == "primal-dual"
 
@@ -81,7 +92,7 @@ def improve(plan: Plan, environment: Environment, state: TrainState, rollout: Ro
 @partial(jax.jit, static_argnames="plan")
 def aim(plan: Plan, state: MultiplierState, iteration: Int[Array, ""]) -> Float[Array, " K"]:
     """What each multiplier steers towards now."""
-    return multipliers.aim(plan.config.rule, state, plan.limit, plan.sign, iteration, plan.iterations)
+    return multipliers.aim(plan.rules, state, plan.limit, plan.sign, iteration, plan.iterations)
 
 
 @partial(jax.jit, static_argnames="plan")
@@ -89,12 +100,14 @@ def ascend(
     plan: Plan, state: MultiplierState, iteration: Int[Array, ""], rollout: Rollout
 ) -> tuple[MultiplierState, Metrics]:
     """The multipliers after one rollout, and what its episodes were worth."""
-    rule = plan.config.rule
-    value, measured = measure(plan.constraints, rollout, steps=rule.measure == "steps")
-    state = eqx.tree_at(lambda state: state.first, state, multipliers.remember_first(state, value, measured))
-    aimed = multipliers.aim(rule, state, plan.limit, plan.sign, iteration, plan.iterations, measured)
-    moved = multipliers.ascend(rule, state, plan.sign * (value - aimed), plan.limit, measured, plan.iterations)
-    episode = rollout.episode
+    rules, episode = plan.rules, rollout.episode
+    lately = multipliers.remember_lengths(state, episode)
+    length = lately[1] / lately[0] if plan.config.rule.measure == "steps" else None
+    value, measured = measure(plan.constraints, rollout, length)
+    first = multipliers.remember_first(state, value, measured)
+    state = eqx.tree_at(lambda state: (state.first, state.lately), state, (first, lately))
+    aimed = multipliers.aim(rules, state, plan.limit, plan.sign, iteration, plan.iterations, measured)
+    moved = multipliers.ascend(rules, state, plan.sign * (value - aimed), plan.limit, measured, plan.iterations)
     counted = episode.counted
     return moved, {
         "episodes": counted.sum(),
@@ -194,7 +207,7 @@ def begin(plan: Plan, environment: Environment, crews: host.Crews | None = None)
         worker = host.begin(crews, environment.spec, plan.constraints, plan.config.seed, learner.ppo.spread_starts)
     return TrainState(
         agent=agent,
-        multipliers=multipliers.start(plan.config.rule, len(plan.constraints)),
+        multipliers=multipliers.start(plan.rules, environment.spec.max_steps),
         worker=worker,
         key=key,
         iteration=jnp.zeros((), jnp.int32),

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, final
 
-from rcpo.constraints import Constraint
+from rcpo.constraints import Constraint, labels
 
 Record = dict[str, Any]
 
@@ -96,11 +96,11 @@ def progress_line(record: Record, constraints: Sequence[Constraint], steps: floa
     parts = [f"{done:4.0%}", f"{record['steps'] / 1e6:.1f}M steps"]
     if record["reward/episode"] is not None:
         parts.append(f"reward {record['reward/episode']:.3f}")
-    for constraint in constraints:
-        value = record[f"constraint/{constraint.quantity}/value"]
+    for constraint, label in zip(constraints, labels(constraints), strict=True):
+        value = record[f"constraint/{label}/value"]
         measured = "no episode yet" if value is None else f"{value:.4f}"
         sign = ">=" if constraint.at_least else "<="
-        multiplier = record[f"constraint/{constraint.quantity}/multiplier"]
+        multiplier = record[f"constraint/{label}/multiplier"]
         parts.append(f"{constraint.quantity} {measured} {sign} {constraint.limit:g} (multiplier {multiplier:.3f})")
     parts += [f"{record['time/steps_per_second']:,.0f} steps/s", f"{left:.0f} s left"]
     return "  ".join(parts)

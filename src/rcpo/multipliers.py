@@ -1,20 +1,61 @@
 """The slow timescale: how the multipliers follow the measured violation."""
 
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from typing import Any, Final
+
+import equinox as eqx
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int
 
 from rcpo.config import MultiplierConfig
-from rcpo.types import MultiplierState
+from rcpo.constraints import Constraint
+from rcpo.errors import UsageError
+from rcpo.types import Episodes, MultiplierState
+
+Rules = tuple[MultiplierConfig, ...]
+"""How each multiplier moves."""
+MEMORY: Final = 32
+"""After so many more episodes, what earlier ones said of an episode's length weighs 1 / e."""
 
 
-def start(config: MultiplierConfig, constraints: int) -> MultiplierState:
-    value = jnp.full(constraints, config.initial, jnp.float32)
-    nothing = jnp.zeros(constraints)
-    return MultiplierState(value=value, integral=value, updates=nothing.astype(jnp.int32), first=nothing)
+def rules(config: MultiplierConfig, constraints: Sequence[Constraint]) -> Rules:
+    """The run's rule for each multiplier, with what its constraint says differently."""
+    return tuple(_rule(config, constraint) for constraint in constraints)
+
+
+def _rule(config: MultiplierConfig, constraint: Constraint) -> MultiplierConfig:
+    own: dict[str, Any] = dict(constraint.settings)
+    if "proportional" in own and config.rule == "integral":
+        raise UsageError(f"'{constraint}' gives a proportional gain, which the rule 'integral' does not have; "
+                         "use --multipliers.rule pi")  # fmt: skip
+    if "step_size" in own:
+        own["step_size"] = replace(config.step_size, initial=own["step_size"])
+    try:
+        return replace(config, **own)
+    except UsageError as error:
+        raise UsageError(f"{error} (in '{constraint}')") from None
+
+
+def each(rules: Rules, of: Callable[[MultiplierConfig], Any]) -> Float[Array, " K"]:
+    """One number of every rule."""
+    return jnp.array([of(rule) for rule in rules], jnp.float32)
+
+
+def start(rules: Rules, max_steps: int = 1) -> MultiplierState:
+    """Multipliers before anything was measured; until an episode ends, all are taken to be as long as can be."""
+    value, nothing = each(rules, lambda rule: rule.initial), jnp.zeros(len(rules))
+    return MultiplierState(
+        value=value,
+        integral=value,
+        updates=nothing.astype(jnp.int32),
+        first=nothing,
+        lately=jnp.array([1.0, max_steps], jnp.float32),
+    )
 
 
 def aim(
-    config: MultiplierConfig,
+    rules: Rules,
     state: MultiplierState,
     limit: Float[Array, " K"],
     sign: Float[Array, " K"],
@@ -29,19 +70,19 @@ def aim(
     all above 0): halving what is spent takes an agent as long at 20 % as at 10 %. `measured` says whose first value has
     just been remembered.
     """
-    place = limit - sign * config.margin * jnp.abs(limit)
-    if config.ramp == 0.0:
-        return place
-    far = jnp.where((state.updates > 0) | measured, config.ramp_start * state.first, place)
+    place = limit - sign * each(rules, lambda rule: rule.margin) * jnp.abs(limit)
+    ramp, ramp_start = each(rules, lambda rule: rule.ramp), each(rules, lambda rule: rule.ramp_start)
+    far = jnp.where((state.updates > 0) | measured, ramp_start * state.first, place)
     beyond = jnp.maximum(sign * (far - place), 0.0)
-    left = jnp.clip(1.0 - iteration / (config.ramp * iterations), 0.0, 1.0)
+    left = jnp.clip(1.0 - iteration / (jnp.where(ramp == 0.0, 1.0, ramp) * iterations), 0.0, 1.0)
+    left = jnp.where(ramp == 0.0, 0.0, left)
     far, tiny = place + sign * beyond, jnp.finfo(place.dtype).tiny
     factor = jnp.maximum(far, tiny) / jnp.maximum(place, tiny)
     return jnp.where(jnp.minimum(far, place) > 0.0, place * factor**left, place + sign * beyond * left)
 
 
 def ascend(
-    config: MultiplierConfig,
+    rules: Rules,
     state: MultiplierState,
     violation: Float[Array, " K"],
     limit: Float[Array, " K"],
@@ -54,18 +95,18 @@ def ascend(
     of rest, but damped on the way there. I itself is projected, so it does not wind up. Where no episode finished
     nothing was `measured`, and that multiplier stays as it is.
     """
-    step_size, proportional = config.gains
-    if config.relative:
-        scale = jnp.where(limit == 0.0, 1.0, jnp.abs(limit))
-        violation = jnp.clip(violation / scale, -1.0, 1.0)
-    moved = state.integral + step_size.at(state.updates, iterations) * violation
-    integral = jnp.where(measured, jnp.clip(moved, 0.0, config.maximum), state.integral)
-    value = jnp.clip(integral + proportional * violation, 0.0, config.maximum)
-    return MultiplierState(
-        value=jnp.where(measured, value, state.value),
-        integral=integral,
-        updates=state.updates + measured,
-        first=state.first,
+    steps = [rule.gains[0].at(updates, iterations) for rule, updates in zip(rules, state.updates, strict=True)]
+    step_size, proportional = jnp.array(steps, jnp.float32), each(rules, lambda rule: rule.gains[1])
+    maximum = each(rules, lambda rule: rule.maximum)
+    in_limits = jnp.clip(violation / jnp.where(limit == 0.0, 1.0, jnp.abs(limit)), -1.0, 1.0)
+    violation = jnp.where(jnp.array([rule.relative for rule in rules], bool), in_limits, violation)
+    moved = state.integral + step_size * violation
+    integral = jnp.where(measured, jnp.clip(moved, 0.0, maximum), state.integral)
+    value = jnp.clip(integral + proportional * violation, 0.0, maximum)
+    return eqx.tree_at(
+        lambda state: (state.value, state.integral, state.updates),
+        state,
+        (jnp.where(measured, value, state.value), integral, state.updates + measured),
     )
 
 
@@ -74,3 +115,10 @@ def remember_first(
 ) -> Float[Array, " K"]:
     """The first value measured of each constraint."""
     return jnp.where(measured & (state.updates == 0), value, state.first)
+
+
+def remember_lengths(state: MultiplierState, episode: Episodes) -> Float[Array, " 2"]:
+    """How many episodes ended lately, and their steps in all."""
+    ended = episode.counted.sum()
+    steps = jnp.sum(episode.length * episode.counted)
+    return state.lately * jnp.exp(-ended / MEMORY) + jnp.stack([ended, steps])

@@ -7,6 +7,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float, Int, PRNGKeyArray, PyTree
 
 from rcpo.constraints import Constraint
+from rcpo.costs import add_costs, all_columns
 from rcpo.envs.base import JaxEnvironment
 from rcpo.episodes import add_up, close, open_tally, where_ended
 from rcpo.networks import ActorCritic
@@ -46,7 +47,7 @@ def start(
 ) -> Worker:
     """N environments at the beginning of their first episodes."""
     state, from_start = environment.reset(key, batch, exploring)
-    tally = open_tally(constraints, len(environment.spec.columns), from_start)
+    tally = open_tally(constraints, len(all_columns(environment.spec.column_names, constraints)), from_start)
     return Worker(state, environment.observe(state), tally)
 
 
@@ -61,10 +62,10 @@ def advance(
     """One step of every environment: what came of it, what it costs the learner, and which episodes it ended."""
     step_key, reset_key = jax.random.split(key)
     transition = environment.step(step_key, worker.state, action)
-    tally, penalty = add_up(
-        constraints, environment.spec.column_names, worker.tally, transition.reward, transition.costs
-    )
-    running = Worker(transition.state, environment.observe(transition.state), tally)
+    obs, next_obs, names = worker.obs, environment.observe(transition.state), environment.spec.column_names
+    costs = add_costs(constraints, names, obs, action, next_obs, transition.costs)
+    tally, penalty = add_up(constraints, all_columns(names, constraints), worker.tally, transition.reward, costs)
+    running = Worker(transition.state, next_obs, tally)
     truncated = ~transition.terminated & (tally.length >= environment.spec.max_steps)
     ended = transition.terminated | truncated
     episodes = close(constraints, tally, ended, truncated)
@@ -74,7 +75,7 @@ def advance(
         obs=worker.obs,
         next_obs=running.obs,
         reward=transition.reward,
-        costs=transition.costs,
+        costs=costs,
         terminated=transition.terminated,
         truncated=truncated,
         faulty=jnp.zeros_like(truncated),
@@ -118,19 +119,22 @@ def first_episodes(rollout: Rollout) -> PyTree:
     return jnp.cumsum(ended, axis=0) - ended == 0
 
 
-def measure(constraints: tuple[Constraint, ...], rollout: Rollout, steps: bool = False) -> tuple[Array, Array]:
+def measure(
+    constraints: tuple[Constraint, ...], rollout: Rollout, length: Float[Array, ""] | None = None
+) -> tuple[Array, Array]:
     """J_C by Monte Carlo (the paper's Eq. 8) and whether it was measured at all, both [K].
 
     On the episodes that finished in this rollout, zero where there were none: the caller must leave its multiplier
-    alone then. With `steps`, from the average cost of the rollout's steps, where the functional can be read off it.
+    alone then. With the mean `length` of an episode, from the average cost of the rollout's steps, where the functional
+    can be read off these.
     """
     counted = rollout.episode.counted
     finished = counted.sum()
     value = jnp.sum(rollout.episode.value * counted[..., None], axis=(0, 1)) / jnp.maximum(finished, 1)
     measured = jnp.broadcast_to(finished > 0, value.shape)
-    if steps:
+    if length is not None:
         for k, constraint in enumerate(constraints):
-            known = constraint.functional.from_steps(constraint.sign * rollout.penalty[..., k].mean())
+            known = constraint.functional.from_steps(constraint.sign * rollout.penalty[..., k].mean(), length)
             if known is not None:
                 value, measured = value.at[k].set(known), measured.at[k].set(True)
     return value, measured

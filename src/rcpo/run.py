@@ -13,14 +13,14 @@ import jax
 import numpy as np
 from jaxtyping import PyTree
 
-from rcpo import envs, exact, host, presets
+from rcpo import envs, episodes, exact, host, presets
 from rcpo import folder as folders
 from rcpo.config import EvaluationConfig, TrainConfig
-from rcpo.constraints import Constraint, parse_all
+from rcpo.constraints import Constraint, labels, parse_all
 from rcpo.envs.base import Environment, HostEnvironment, JaxEnvironment
 from rcpo.envs.settings import EnvironmentSettings
 from rcpo.errors import UsageError, nearest
-from rcpo.evaluation import Evaluation, evaluate_policy, exact_value, sample, summarise
+from rcpo.evaluation import Evaluation, evaluate_policy, exact_constraints, exact_value, sample, summarise
 from rcpo.handover import Candidate, Handover, hand_over, judge_candidate
 from rcpo.learn import Plan, begin, iterate, iterate_on_host
 from rcpo.loggers import JsonLines, Logger, Record
@@ -64,6 +64,11 @@ class Run:
         """The policy's exact values, where the environment is finite."""
         return exact_value(self.environment, self.policy.deterministic() if deterministic else self.policy)
 
+    def exact_constraints(self, deterministic: bool = False) -> tuple[float | None, ...]:
+        """The exact value of each constraint, None where there is none or it is not known."""
+        policy = self.policy.deterministic() if deterministic else self.policy
+        return exact_constraints(self.environment, self.constraints, policy)
+
 
 def train(
     environment: str | Environment,
@@ -93,11 +98,13 @@ def train(
         has := getattr(environment, "settings", None), EnvironmentSettings
     ):
         config = replace(config, env=has)  # the run's record says what the environment is, not what a preset would make
-    if constraints is not None:
-        config = replace(config, constraints=tuple(str(constraint) for constraint in constraints))
     built = envs.make(name, config.env) if isinstance(environment, str) else environment
     parsed = parse_all(constraints if constraints is not None else config.constraints, built.spec.column_names)
+    if constraints is not None:
+        config = replace(config, constraints=tuple(str(constraint) for constraint in constraints))
     check_fit(config, built)
+    episodes.check(parsed)
+    _ = Plan(config, parsed, 1).broken_conditions  # a rule that cannot be is refused before a folder is made
     folder = None if out is None else Path(out)
     with folders.held(folder):
         if folder is not None:
@@ -109,23 +116,24 @@ def train(
 def resume(
     folder: str | Path,
     environment: Environment | None = None,
+    constraints: Sequence[str | Constraint] | None = None,
     *,
     loggers: Sequence[Logger] = (),
     stopper: Stopper | None = None,
 ) -> Run:
     """Go on with an unfinished run from its newest checkpoint, to the same end as if nothing had stopped it.
 
-    One on an environment of your own needs that environment.
+    An environment of your own, or a constraint on a function, has to be given again.
     """
     folder = Path(folder)
     name, config = folders.read_config(folder)
     if (folder / folders.VERDICT).is_file():
         raise UsageError(f"the run {str(folder)!r} is finished; look at it with: rcpo evaluate {folder}")
     environment = folders.environment_of(folder, name, config, environment)
-    constraints = parse_all(config.constraints, environment.spec.column_names)
+    parsed = parse_all(folders.same_constraints(config.constraints, constraints), environment.spec.column_names)
     check_fit(config, environment)
     with folders.held(folder):
-        return _train(name, environment, config, constraints, folder, loggers, stopper or Stopper())
+        return _train(name, environment, config, parsed, folder, loggers, stopper or Stopper())
 
 
 def check_fit(config: TrainConfig, environment: Environment) -> None:
@@ -187,9 +195,9 @@ def _train(
             for logger in listeners:
                 logger.say(text)
 
-        if config.broken_conditions:
-            say("\n  ".join(["note: not all of the paper's step-size conditions hold:", *config.broken_conditions]))
         plan, chunk = make_plan(config, constraints, environment)
+        if plan.broken_conditions:
+            say("\n  ".join(["note: not all of the paper's step-size conditions hold:", *plan.broken_conditions]))
         with training(plan, environment) as session:
             progress, started = _train_to_the_end(plan, chunk, environment, session, folder, listeners, say, stopper)
         _say_what_was_strange(plan, progress, say)
@@ -277,10 +285,10 @@ def _present_policy(
 
 
 def _say_what_was_strange(plan: Plan, progress: Progress, say: Callable[[str], None]) -> None:
-    rule = plan.config.rule
     if progress.faults:
         say(f"note: {progress.faults} episodes ended because the simulation diverged; they were left out")
-    for constraint, value in zip(plan.constraints, np.asarray(progress.state.multipliers.value), strict=True):
+    values = np.asarray(progress.state.multipliers.value)
+    for constraint, rule, value in zip(plan.constraints, plan.rules, values, strict=True):
         if rule.rule != "fixed" and value >= rule.maximum:
             say(f"note: the multiplier of '{constraint}' stands at its maximum {rule.maximum:g}: "
                 "perhaps no policy keeps this limit, or --multipliers.maximum is too small")  # fmt: skip
@@ -329,11 +337,11 @@ def make_record(plan: Plan, environment: Environment, state: TrainState, metrics
         "length/episode": per_episode(host["length"].sum()),
         "time/steps_per_second": count * per_iteration / max(seconds, 1e-9),
     }
-    for k, constraint in enumerate(plan.constraints):
-        record[f"constraint/{constraint.quantity}/value"] = per_episode(host["value"][:, k].sum())
-        record[f"constraint/{constraint.quantity}/limit"] = constraint.limit
-        record[f"constraint/{constraint.quantity}/multiplier"] = float(host["multiplier"][-1, k])
-        record[f"constraint/{constraint.quantity}/aim"] = float(host["aim"][-1, k])
+    for k, label in enumerate(labels(plan.constraints)):
+        record[f"constraint/{label}/value"] = per_episode(host["value"][:, k].sum())
+        record[f"constraint/{label}/limit"] = plan.constraints[k].limit
+        record[f"constraint/{label}/multiplier"] = float(host["multiplier"][-1, k])
+        record[f"constraint/{label}/aim"] = float(host["aim"][-1, k])
     return record | {key: float(host[key].mean()) for key in host if key.startswith(("loss/", "policy/"))}
 
 
@@ -362,9 +370,9 @@ def evaluation_record(seen: Evaluation, kind: str) -> Record:
             f"{kind}/success": seen.success.value,
             f"{kind}/steps_given_success": None if math.isnan(given) else given,
         }
-    for estimate in seen.constraints:
+    for label, estimate in zip(labels(e.constraint for e in seen.constraints), seen.constraints, strict=True):
         for bound in ("value", "low", "high"):
-            record[f"{kind}/{estimate.constraint.quantity}/{bound}"] = folders.finite(getattr(estimate.interval, bound))
+            record[f"{kind}/{label}/{bound}"] = folders.finite(getattr(estimate.interval, bound))
     return record
 
 

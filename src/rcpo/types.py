@@ -102,6 +102,8 @@ class MultiplierState(eqx.Module):
     """How many iterations moved each multiplier: the k of its step size."""
     first: Float[Array, " K"]
     """The first value measured, 0 before that: what the untrained policy spends."""
+    lately: Float[Array, " 2"]
+    """How many episodes ended and their steps in all, those of long ago hardly counted."""
 
 
 @final

@@ -15,7 +15,7 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.ticker import EngFormatter, FixedLocator, FuncFormatter, NullLocator
 
-from rcpo.constraints import Constraint
+from rcpo.constraints import Constraint, labels
 from rcpo.envs.base import JaxEnvironment
 from rcpo.envs.mars_rover import MarsRover
 from rcpo.errors import UsageError
@@ -225,7 +225,8 @@ def curves_picture(records: Sequence[Record], constraints: Sequence[Constraint],
 def curves_figure(records: Sequence[Record], constraints: Sequence[Constraint]) -> Figure:
     """One panel for the reward, one for each constraint, one for the multipliers."""
     steps = _column(records, "steps")
-    values = [_estimated(records, f"sampled/{constraint.quantity}") for constraint in constraints]
+    names = labels(constraints)
+    values = [_estimated(records, f"sampled/{name}") for name in names]
     broken = [
         np.asarray(constraint.excess(band.value) > 0.0) for constraint, band in zip(constraints, values, strict=True)
     ]
@@ -245,10 +246,10 @@ def curves_figure(records: Sequence[Record], constraints: Sequence[Constraint]) 
         axes.legend(handles=[axes.get_legend_handles_labels()[0][-1], _invalid_handle("limit broken")], loc="best")
         if constraint.is_probability:
             _probability_scale(axes, constraint.limit)
-    for look, constraint in enumerate(constraints):
-        multiplier = _column(records, f"constraint/{constraint.quantity}/multiplier")
+    for look in range(len(constraints)):
+        multiplier = _column(records, f"constraint/{names[look]}/multiplier")
         colour = CURVE_COLOURS[look % len(CURVE_COLOURS)]
-        subplots[-1].plot(steps, multiplier, color=colour, linewidth=2.2, label=constraint.quantity, gid="multiplier")
+        subplots[-1].plot(steps, multiplier, color=colour, linewidth=2.2, label=names[look], gid="multiplier")
         subplots[-1].set_ylabel(f"multiplier {LAMBDA}")
     if constraints:
         subplots[-1].set_ylim(0.0, max(1.08 * subplots[-1].dataLim.y1, 1e-6))
