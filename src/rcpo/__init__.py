@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import gymnasium
 
-from rcpo.errors import UsageError
+from rcpo.errors import EnvironmentFault, UsageError
 
 if TYPE_CHECKING:
     from rcpo.config import CheckpointConfig, EvaluationConfig, LearnerConfig, MultiplierConfig, TrainConfig
@@ -34,6 +34,7 @@ __all__ = [
     "CheckpointConfig",
     "Constraint",
     "Discounted",
+    "EnvironmentFault",
     "EvaluationConfig",
     "Event",
     "Functional",

@@ -128,7 +128,7 @@ def draw(at: Callable[[Array], tuple[Array, Array]], key: PRNGKeyArray, obs: Arr
 def prepared(environment: str, preset: str | None = None) -> Iterator[dict[str, Program]]:
     """The programs `physics`, `learner` and `train` of a preset (without a name, the environment's own), compiled."""
     envs.check_name(environment)
-    config = presets.preset(preset, environment)
+    config = presets.preset(preset, environment, own=envs.preset_of(environment))
     built = envs.make(environment, config.env)
     plan, _ = make_plan(config, parse_all(config.constraints, built.spec.column_names), built)
     if isinstance(built, JaxEnvironment):
@@ -169,13 +169,16 @@ def host_programs(plan: Plan, environment: HostEnvironment, crews: host.Crews, a
     spec = environment.spec
     # Some way into training, where episodes are at all stages: physics takes longer for a robot that lies on the floor.
     state, _ = iterate_on_host(plan, environment, crews, begin(plan, environment, crews), HEAD_START)
-    beginning = joined([copies.save() for copies in crews])
+    beginning = joined([copies.save() for copies in crews]) if alone.resumable else None
     state, rollout = experience_on_host(plan, crews, spec, state)
     actions = [host.in_range(spec.actions, action) for action in np.asarray(rollout.action)]
     latest = [state]
 
     def simulate() -> None:
-        alone.restore(beginning)
+        if beginning is None:
+            alone.reset(0)
+        else:
+            alone.restore(beginning)
         for action in actions:
             alone.simulate(action)
 

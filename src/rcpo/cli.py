@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from typing import Final
 
 from rcpo import __version__
-from rcpo.errors import Stopped, UsageError, nearest
+from rcpo.errors import EnvironmentFault, Stopped, UsageError, nearest
 
 COMMANDS: Final = {
     "train": "train a policy that keeps a promise",
@@ -35,7 +35,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     try:
         code = _dispatch(words)
         sys.stdout.flush()
-    except UsageError as error:
+    except (UsageError, EnvironmentFault) as error:
         print(f"rcpo: {error}", file=sys.stderr)
         code = 2
     except Stopped as stopped:

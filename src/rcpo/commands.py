@@ -72,7 +72,7 @@ def train(words: list[str]) -> int:
     from rcpo import folder as folders
     from rcpo.run import train as run_training
 
-    folder = command.out or folders.free_folder(f"{name}-{config.method}-seed{config.seed}")
+    folder = command.out or folders.free_folder(f"{environments.label(name)}-{config.method}-seed{config.seed}")
     folders.claim(folder, command.overwrite)
     logger = _progress(constraints, config.steps, to_error=command.json)
     with listening() as stopper:
@@ -125,14 +125,16 @@ def resume(words: list[str]) -> int:
 
 def _train_defaults(words: list[str]) -> Train | None:
     """The preset decides what every option's default is, so it is looked for before the options are read."""
-    name = next((word for word in words if word in environments.NAMES), None)
+    name = next((word for word in words if environments.known(word)), None)
     if name is None:
         if words and not words[0].startswith("-"):
             environments.check_name(words[0])
         return None
     chosen, method = _option(words, "--preset"), _option(words, "--method")
     known = next((known for known in get_args(Method) if known == method), None)
-    return Train(environment=name, preset=chosen, config=presets.preset(chosen, name, known))
+    environments.check_name(name)
+    config = presets.preset(chosen, name, known, environments.preset_of(name))
+    return Train(environment=name, preset=chosen, config=config)
 
 
 def _option(words: list[str], name: str) -> str | None:
@@ -334,9 +336,11 @@ def envs(words: list[str]) -> int:
         else:
             for name, about in environments.NAMES.items():
                 print(f"{name:14} {about}")
+            print("and any of Gymnasium's by its id, or a class of yours: my_env.py:MyEnv")
         return 0
     spec = environments.make(command.name).spec
-    fitting = [name for name, entry in presets.PRESETS.items() if command.name in entry.environments]
+    own = environments.preset_of(command.name)
+    fitting = [n for n, entry in presets.PRESETS.items() if command.name in entry.environments or n == own]
     if command.json:
         columns = [{"name": c.name, "unit": c.unit, "meaning": c.meaning} for c in spec.columns]
         actions = spec.actions if isinstance(spec.actions, int) else dataclasses.asdict(spec.actions)
@@ -344,12 +348,14 @@ def envs(words: list[str]) -> int:
                     "observation_shape": spec.observation_shape, "presets": fitting}  # fmt: skip
         print(json.dumps(document))
         return 0
-    print(f"{spec.name}: {environments.NAMES[command.name]}")
+    print(f"{spec.name}: {environments.NAMES.get(command.name, 'a Gymnasium environment')}")
     shape = " x ".join(map(str, spec.observation_shape))
     seen = f"sees {shape}" + (" numbers" if len(spec.observation_shape) == 1 else "") if shape else "sees its number"
+    options = getattr(spec.actions, "options", None)
     acts = f"{spec.actions} actions" if isinstance(spec.actions, int) else f"{spec.outputs} motors"
+    acts = acts if options is None else f"{len(options)} choices of {', '.join(map(str, options))} options"
     print(f"  {seen}; {acts}; at most {spec.max_steps} steps an episode")
-    width = max(len(column.name) for column in spec.columns)
+    width = max((len(column.name) for column in spec.columns), default=0)
     for column in spec.columns:
         print(f"  {column.name:{width}} [{column.unit}] {column.meaning}")
     for name in fitting:

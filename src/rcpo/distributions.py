@@ -1,5 +1,6 @@
 """What a policy draws its actions from. Noise comes from outside: it can be drawn for a whole rollout at once."""
 
+import itertools
 import math
 from abc import abstractmethod
 from typing import Any, final
@@ -84,3 +85,32 @@ class Categorical(Distribution):
     def entropy(self) -> Float[Array, "..."]:
         log_policy = jax.nn.log_softmax(self.logits)
         return -jnp.sum(jnp.exp(log_policy) * log_policy, axis=-1)
+
+
+@final
+class MultiCategorical(Distribution):
+    """Several choices at once, independent of each other; their options' logits stand one behind the other."""
+
+    logits: Float[Array, "... A"]
+    options: tuple[int, ...] = eqx.field(static=True)
+
+    @staticmethod
+    def noise(key: PRNGKeyArray, shape: tuple[int, ...]) -> Float[Array, "..."]:
+        return jax.random.gumbel(key, shape)
+
+    def _parts(self, numbers: Float[Array, "... A"]) -> list[Float[Array, "..."]]:
+        ends = list(itertools.accumulate(self.options))
+        return jnp.split(numbers, ends[:-1], axis=-1)
+
+    def draw(self, noise: Float[Array, "... A"]) -> Int[Array, "... D"]:
+        return MultiCategorical(self.logits + noise, self.options).mode()
+
+    def mode(self) -> Int[Array, "... D"]:
+        return jnp.stack([Categorical(part).mode() for part in self._parts(self.logits)], axis=-1)
+
+    def log_probability(self, action: Int[Array, "... D"]) -> Float[Array, "..."]:
+        parts = self._parts(self.logits)
+        return jnp.sum(jnp.stack([Categorical(p).log_probability(action[..., d]) for d, p in enumerate(parts)]), axis=0)
+
+    def entropy(self) -> Float[Array, "..."]:
+        return jnp.sum(jnp.stack([Categorical(part).entropy() for part in self._parts(self.logits)]), axis=0)

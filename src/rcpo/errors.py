@@ -19,6 +19,11 @@ class Stopped(Exception):
         self.code = code
 
 
+@final
+class EnvironmentFault(Exception):
+    """An environment raised or hung in the middle of its work. The command line treats it like a mistake of use."""
+
+
 def nearest(word: str, choices: Iterable[str]) -> str:
     """`; did you mean 'x'?` for the choice closest to `word`, or the list of choices when none is close."""
     choices = sorted(choices)

@@ -187,14 +187,17 @@ def read_config(folder: Path) -> tuple[str, TrainConfig]:
     return from_json(str, document["environment"], "environment"), from_json(TrainConfig, document["config"])
 
 
-def environment_of(folder: Path, name: str, config: TrainConfig, own: Environment | None) -> Environment:
-    """The environment that a run is on; one of the user's own has to be given."""
-    if own is None and name not in envs.NAMES:
+def environment_of(folder: Path, name: str, config: TrainConfig, own: Any) -> Environment:
+    """The environment that a run is on; one of the user's own has to be given, or what makes it."""
+    if own is None and not envs.known(name):
         raise UsageError(f"the run {str(folder)!r} is on {name!r}, an environment of its user's; from Python: "
                          "rcpo.load(folder, environment), or rcpo.resume(folder, environment)")  # fmt: skip
-    if own is not None and own.spec.name != name:
-        raise UsageError(f"the run {str(folder)!r} is on {name!r}; got the environment {own.spec.name!r}")
-    return own or envs.make(name, config.env)
+    if own is None:
+        return envs.make(name, config.env)
+    adopted = envs.adopt(own, config.env)
+    if adopted.spec.name != name:
+        raise UsageError(f"the run {str(folder)!r} is on {name!r}; got the environment {adopted.spec.name!r}")
+    return adopted
 
 
 def check_records(documents: Sequence[Any], constraints: Sequence[Constraint], where: str) -> tuple[Record, ...]:
@@ -220,7 +223,7 @@ def read_records(path: Path, constraints: Sequence[Constraint]) -> tuple[Record,
 
 def load(
     folder: str | Path,
-    environment: Environment | None = None,
+    environment: Any = None,
     constraints: Sequence[str | Constraint] | None = None,
 ) -> "Run":
     """Read a finished run back; an environment of your own, or a constraint on a function, has to be given again."""

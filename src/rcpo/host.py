@@ -9,11 +9,11 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Bool, Float, Shaped
+from jaxtyping import Bool, Float, Num, Shaped
 
 from rcpo.constraints import Constraint
 from rcpo.costs import add_costs, all_columns
-from rcpo.envs.base import Box, EnvSpec, HostCopies, HostEnvironment
+from rcpo.envs.base import Actions, Box, EnvSpec, HostCopies, HostEnvironment
 from rcpo.episodes import add_up, close, open_tally, where_ended
 from rcpo.threads import CREWS, side_by_side
 from rcpo.types import AnyArray, Rollout, Tally, Worker
@@ -27,8 +27,8 @@ Act = Callable[[np.ndarray, np.ndarray], np.ndarray]
 class Record(eqx.Module):
     """What T steps of N copies brought, as it came."""
 
-    obs: Float[AnyArray, "T N ..."]
-    next_obs: Float[AnyArray, "T N ..."]
+    obs: Num[AnyArray, "T N ..."]
+    next_obs: Num[AnyArray, "T N ..."]
     action: Shaped[AnyArray, "T N ..."]
     reward: Float[AnyArray, "T N"]
     costs: Float[AnyArray, "T N C"]
@@ -37,12 +37,17 @@ class Record(eqx.Module):
     faulty: Bool[AnyArray, "T N"]
 
 
-def in_range(actions: int | Box, action: np.ndarray) -> np.ndarray:
+def in_range(actions: Actions, action: np.ndarray) -> np.ndarray:
     """A policy's actions as the environment takes them: their unit is half of each motor's range, around the middle."""
-    if isinstance(actions, int):
+    if not isinstance(actions, Box):
         return action
     low, high = np.asarray(actions.low, np.float32), np.asarray(actions.high, np.float32)
     return np.minimum(np.maximum(0.5 * (high + low) + 0.5 * (high - low) * action, low), high)
+
+
+def kind_of(spec: EnvSpec) -> type[np.generic]:
+    """How observations are kept."""
+    return np.uint8 if spec.pixels else np.float32
 
 
 @contextmanager
@@ -62,7 +67,7 @@ def begin(
     An episode that is not to run its course does not count. `again` numbers a new beginning along the way.
     """
     first = [copies.reset((seed, part, *again), spread) for part, copies in enumerate(crews)]
-    obs = np.concatenate(first).astype(np.float32)
+    obs = np.concatenate(first).astype(kind_of(spec))
     columns = len(all_columns(spec.column_names, constraints))
     return Worker(None, obs, open_tally(constraints, columns, jnp.full(len(obs), not spread)))
 
@@ -95,11 +100,12 @@ def collect(
 
 
 def _step(
-    copies: HostCopies, spec: EnvSpec, act: Act, noise: Float[np.ndarray, "T n A"], obs: Float[np.ndarray, "n ..."]
+    copies: HostCopies, spec: EnvSpec, act: Act, noise: Float[np.ndarray, "T n A"], obs: Num[np.ndarray, "n ..."]
 ) -> tuple[np.ndarray, Record]:
     """The loop itself does nothing but act, step and keep: everything else is reckoned for all steps at once."""
     steps, batch = noise.shape[:2]
-    seen, following = (np.empty((steps, *obs.shape), np.float32) for _ in range(2))
+    kind = kind_of(spec)
+    seen, following = (np.empty((steps, *obs.shape), kind) for _ in range(2))
     reward, costs = np.empty((steps, batch), np.float32), np.empty((steps, batch, len(spec.columns)), np.float32)
     terminated, truncated, faulty = (np.empty((steps, batch), bool) for _ in range(3))
     actions = []
@@ -109,7 +115,7 @@ def _step(
         actions.append(action)
         seen[t], following[t], reward[t], costs[t] = obs, step.next_obs, step.reward, step.costs
         terminated[t], truncated[t], faulty[t] = step.terminated, step.truncated, step.faulty
-        obs = np.asarray(step.obs, np.float32)
+        obs = np.array(step.obs, kind)
     return obs, Record(seen, following, np.stack(actions), reward, costs, terminated, truncated, faulty)
 
 

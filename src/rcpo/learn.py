@@ -11,12 +11,12 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, Int, PRNGKeyArray, PyTree
 
-from rcpo import host, multipliers
+from rcpo import bodies, host, multipliers
 from rcpo.algorithms import a2c, ppo, primal_dual
 from rcpo.config import LearnerConfig, TrainConfig
 from rcpo.constraints import Constraint
 from rcpo.envs.base import Environment, EnvSpec, HostEnvironment, JaxEnvironment
-from rcpo.networks import ConvolutionalActorCritic, TabularActorCritic, separate_actor_critic
+from rcpo.networks import ConvolutionalActorCritic, TabularActorCritic, perceptrons, with_bodies
 from rcpo.normalise import ReturnStatistics, no_statistics
 from rcpo.policy import acting, rollout_noise
 from rcpo.rollout import collect, first_episodes, look, measure, start
@@ -176,13 +176,24 @@ def iterate_on_host(
     return state, jax.tree.map(lambda *leaves: np.stack(leaves), *seen)
 
 
+def default_bodies(hidden: tuple[int, ...], key: PRNGKeyArray, spec: EnvSpec) -> tuple[PyTree, PyTree]:
+    """Convolutions where a picture is seen, else perceptrons."""
+    if spec.pixels:
+        return bodies.convolutional(key, spec)
+    return perceptrons(key, math.prod(spec.observation_shape), spec.outputs, hidden)
+
+
 def new_network(environment: Environment, learner: LearnerConfig, key: PRNGKeyArray) -> PyTree:
-    """Separate perceptrons for PPO; else a table where what is seen is a state's number, or the paper's CNN."""
+    """Separate networks for PPO; else a table where what is seen is a state's number, or the paper's CNN."""
     spec = environment.spec
     if learner.algorithm == "ppo":
-        size = math.prod(spec.observation_shape)
-        return separate_actor_critic(
-            key, size, spec.actions, learner.ppo.hidden, learner.ppo.initial_std, learner.ppo.normalise_observations
+        assert isinstance(environment, HostEnvironment)
+        actor, critic = (environment.network or partial(default_bodies, learner.ppo.hidden))(key, spec)
+        if environment.network is not None:
+            actor, critic = bodies.custom(actor, spec, spec.outputs), bodies.custom(critic, spec, 1)
+        see = learner.ppo.normalise_observations and not spec.pixels
+        return with_bodies(
+            actor, critic, spec.actions, learner.ppo.initial_std, spec.observation_shape if see else None
         )
     assert isinstance(environment, JaxEnvironment)
     states = environment.states()

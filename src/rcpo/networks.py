@@ -2,16 +2,16 @@
 
 from collections.abc import Sequence
 from itertools import pairwise
-from typing import Final, Protocol, final, runtime_checkable
+from typing import Any, Final, Protocol, final, runtime_checkable
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Float, PRNGKeyArray
+from jaxtyping import Array, Float, Num, PRNGKeyArray
 
-from rcpo.distributions import Categorical, Distribution, Gaussian
-from rcpo.envs.base import Box
+from rcpo.distributions import Categorical, Distribution, Gaussian, MultiCategorical
+from rcpo.envs.base import Actions, Box, Choices, EnvSpec
 from rcpo.normalise import RunningStatistics, no_statistics, standardise
 
 CONVOLUTIONS: Final = ((16, 5, 3), (32, 3, 2), (32, 2, 1))
@@ -131,12 +131,17 @@ class Perceptron(eqx.Module):
 class Actor(eqx.Module):
     """Action means and one standard deviation per motor (the paper's DiagGaussian), or the logits of choices."""
 
-    body: Perceptron
+    body: Any
+    """A `Perceptron`, or what else maps `[..., *observation]` to `[..., A]`."""
     log_std: Float[Array, " A"] | None
+    options: tuple[int, ...] = eqx.field(static=True, default=())
+    """Of each choice, where there are several at once."""
 
-    def __call__(self, seen: Float[Array, "... D"]) -> Distribution:
+    def __call__(self, seen: Num[Array, "..."]) -> Distribution:
         outputs = self.body(seen)
-        return Categorical(outputs) if self.log_std is None else Gaussian(outputs, self.log_std)
+        if self.log_std is not None:
+            return Gaussian(outputs, self.log_std)
+        return MultiCategorical(outputs, self.options) if self.options else Categorical(outputs)
 
 
 @final
@@ -149,28 +154,43 @@ class SeparateActorCritic(eqx.Module):
     sight: RunningStatistics | None
     """How observations are standardised; None: seen as they are."""
     actor: Actor
-    critic: Perceptron
+    critic: Any
+    """A `Perceptron`, or what else maps `[..., *observation]` to `[..., 1]`."""
 
-    def see(self, obs: Float[Array, "... D"]) -> Float[Array, "... D"]:
+    def see(self, obs: Num[Array, "..."]) -> Num[Array, "..."]:
         return obs if self.sight is None else standardise(self.sight, obs)
 
-    def distribution(self, obs: Float[Array, "... D"]) -> Distribution:
+    def distribution(self, obs: Num[Array, "..."]) -> Distribution:
         return self.actor(self.see(obs))
 
-    def value(self, obs: Float[Array, "... D"]) -> Float[Array, "..."]:
+    def value(self, obs: Num[Array, "..."]) -> Float[Array, "..."]:
         return self.critic(self.see(obs))[..., 0]
 
 
-def separate_actor_critic(
-    key: PRNGKeyArray, observation_size: int, actions: int | Box, hidden: Sequence[int], initial_std: float, see: bool
-) -> SeparateActorCritic:
-    """New networks for an environment."""
+def perceptrons(key: PRNGKeyArray, inputs: int, outputs: int, hidden: Sequence[int]) -> tuple[Perceptron, Perceptron]:
+    """The actor's and the critic's body."""
     actor_key, critic_key = jax.random.split(key)
-    outputs = actions if isinstance(actions, int) else len(actions.low)
-    log_std = None if isinstance(actions, int) else jnp.full(outputs, float(np.log(initial_std)))
+    # A first policy that hardly depends on what it sees: only its noise moves the motors.
+    actor = Perceptron(actor_key, (inputs, *hidden, outputs), last_gain=0.01)
+    return actor, Perceptron(critic_key, (inputs, *hidden, 1), last_gain=1.0)
+
+
+def with_bodies(
+    actor: Any, critic: Any, actions: Actions, initial_std: float, standardised: tuple[int, ...] | None
+) -> SeparateActorCritic:
+    """Networks made of two bodies; `standardised` is the shape of observations that are to be so."""
+    log_std = jnp.full(len(actions.low), float(np.log(initial_std))) if isinstance(actions, Box) else None
     return SeparateActorCritic(
-        sight=no_statistics((observation_size,)) if see else None,
-        # A first policy that hardly depends on what it sees: only its noise moves the motors.
-        actor=Actor(Perceptron(actor_key, (observation_size, *hidden, outputs), last_gain=0.01), log_std),
-        critic=Perceptron(critic_key, (observation_size, *hidden, 1), last_gain=1.0),
+        sight=None if standardised is None else no_statistics(standardised),
+        actor=Actor(actor, log_std, actions.options if isinstance(actions, Choices) else ()),
+        critic=critic,
     )
+
+
+def separate_actor_critic(
+    key: PRNGKeyArray, observation_size: int, actions: Actions, hidden: Sequence[int], initial_std: float, see: bool
+) -> SeparateActorCritic:
+    """New perceptrons for an environment."""
+    spec = EnvSpec("", (), actions, (observation_size,), 1)
+    actor, critic = perceptrons(key, observation_size, spec.outputs, hidden)
+    return with_bodies(actor, critic, actions, initial_std, (observation_size,) if see else None)

@@ -8,12 +8,12 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Bool, Float, PRNGKeyArray, PyTree
+from jaxtyping import Array, Bool, Float, Num, PRNGKeyArray, PyTree
 
 from rcpo.distributions import Categorical, Gaussian
 from rcpo.envs.base import JaxEnvironment
-from rcpo.networks import SeparateActorCritic
-from rcpo.normalise import CLIP, SMALLEST_VARIANCE
+from rcpo.networks import Actor, Perceptron, SeparateActorCritic
+from rcpo.normalise import CLIP, SMALLEST_VARIANCE, RunningStatistics
 from rcpo.rollout import look
 
 
@@ -85,13 +85,24 @@ def rollout_noise(network: SeparateActorCritic, key: PRNGKeyArray, shape: tuple[
     return kind.noise(key, shape)
 
 
+@partial(jax.jit, static_argnames="greedy")
+def decide(
+    sight: RunningStatistics | None, actor: Actor, obs: Num[Array, "N ..."], noise: Float[Array, "N A"], greedy: bool
+) -> Num[Array, "N ..."]:
+    """The same for any network, compiled."""
+    policy = actor(SeparateActorCritic(sight, actor, None).see(obs))
+    return policy.mode() if greedy else policy.draw(noise)
+
+
 def acting(network: SeparateActorCritic, greedy: bool = False) -> Callable[[np.ndarray, np.ndarray], np.ndarray]:
     """What a network does, given what is seen and the noise to draw with: actions drawn, or the likeliest ones.
 
     In numpy: for a few dozen copies the arithmetic takes less time than calling a compiled program and waking the
     threads that run it, while all cores are busy with the physics.
     """
-    sight, log_std = network.sight, network.actor.log_std
+    sight, log_std, ends = network.sight, network.actor.log_std, np.cumsum(network.actor.options)
+    if not isinstance(network.actor.body, Perceptron):
+        return lambda obs, noise: np.asarray(decide(sight, network.actor, obs, noise, greedy))
     layers = [(np.asarray(layer.weight), np.asarray(layer.bias)) for layer in network.actor.body.layers]
     std = None if log_std is None else np.exp(np.asarray(log_std))
     mean, scale = np.zeros(()), np.ones(())
@@ -99,13 +110,17 @@ def acting(network: SeparateActorCritic, greedy: bool = False) -> Callable[[np.n
         mean = np.asarray(sight.mean)
         scale = 1.0 / np.sqrt(np.asarray(sight.variance) + np.float32(SMALLEST_VARIANCE))
 
-    def act(obs: Float[np.ndarray, "N D"], noise: Float[np.ndarray, "N A"]) -> np.ndarray:
+    def act(obs: Num[np.ndarray, "N D"], noise: Float[np.ndarray, "N A"]) -> np.ndarray:
         x = obs if sight is None else np.minimum(np.maximum((obs - mean) * scale, -CLIP), CLIP)
         for weight, bias in layers[:-1]:
             x = np.tanh(x @ weight + bias)
         outputs = x @ layers[-1][0] + layers[-1][1]
         if std is None:
-            return np.argmax(outputs if greedy else outputs + noise, axis=-1).astype(np.int32)
+            outputs = outputs if greedy else outputs + noise
+            if len(ends):
+                parts = np.split(outputs, ends[:-1], axis=-1)
+                return np.stack([part.argmax(axis=-1) for part in parts], axis=-1).astype(np.int32)
+            return np.argmax(outputs, axis=-1).astype(np.int32)
         return outputs if greedy else outputs + std * noise
 
     return act

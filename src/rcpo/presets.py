@@ -6,7 +6,7 @@ from typing import Final, final
 
 from rcpo.config import EvaluationConfig, LearnerConfig, Method, MultiplierConfig, PPOConfig, TrainConfig
 from rcpo.envs import ROBOTS
-from rcpo.envs.settings import RobotSettings
+from rcpo.envs.settings import GymSettings, RobotSettings
 from rcpo.errors import UsageError, nearest
 from rcpo.schedules import Schedule
 
@@ -84,6 +84,16 @@ _ROBOT: Final = replace(
         centred_penalty=True,
         spread_starts=True,
     ),
+)
+
+_GYM: Final = replace(
+    _ROBOT,
+    environments=16,
+    rollout_steps=128,
+    # Small tasks are learned in some ten thousand steps: faster steps, and no more than a start with much noise.
+    actor_step_size=Schedule(1e-3, "linear"),
+    critic_step_size=Schedule(1e-3, "linear"),
+    entropy=Schedule(0.01, "linear"),
 )
 
 
@@ -168,6 +178,20 @@ PRESETS: Final[dict[str, Preset]] = {
             env=RobotSettings(),
         ),
     ),
+    "gym": Preset(
+        (),
+        "any Gymnasium environment: PPO for small tasks, with discrete or continuous actions",
+        TrainConfig(
+            constraints=(),
+            steps=2e5,
+            learner=_GYM,
+            multipliers=MultiplierConfig(
+                rule="pi", relative=True, step_size=Schedule(0.05), proportional=1.0, maximum=100.0, margin=0.1
+            ),
+            evaluation=EvaluationConfig(episodes=0, shortlist_episodes=200, verdict_episodes=1000, mixture=False),
+            env=GymSettings(),
+        ),
+    ),
     "theory": Preset(
         ("fork",),
         "Theorem 2 at work: a table of parameters in a box, step sizes that keep the conditions of Assumption 3",
@@ -210,8 +234,10 @@ def preset(name: str | None, environment: str, method: Method | None = None, own
         chosen = same[0] if same else TrainConfig(constraints=())
     elif name is not None and name not in fitting and own is None:
         others = f"; use {' or '.join(fitting)}" if fitting else ""
-        meant = ", ".join(PRESETS[name].environments)
+        meant = ", ".join(PRESETS[name].environments) or "environments of Gymnasium's"
         raise UsageError(f"the preset {name!r} is for {meant}, not for {environment}{others}")
     else:
         chosen = PRESETS[name or str(own)].config_for(environment)
+    if own == "gym":
+        chosen = replace(chosen, env=GymSettings())
     return replace(chosen, method=method) if method else chosen

@@ -17,8 +17,8 @@ from rcpo import envs, episodes, exact, host, presets
 from rcpo import folder as folders
 from rcpo.config import EvaluationConfig, TrainConfig
 from rcpo.constraints import Constraint, labels, parse_all
-from rcpo.envs.base import Environment, HostEnvironment, JaxEnvironment
-from rcpo.envs.settings import EnvironmentSettings
+from rcpo.envs.base import Environment, HostEnvironment, JaxEnvironment, NetworkFactory
+from rcpo.envs.settings import EnvironmentSettings, GymSettings
 from rcpo.errors import UsageError, nearest
 from rcpo.evaluation import Evaluation, evaluate_policy, exact_constraints, exact_value, sample, summarise
 from rcpo.handover import Candidate, Handover, hand_over, judge_candidate
@@ -71,7 +71,7 @@ class Run:
 
 
 def train(
-    environment: str | Environment,
+    environment: Any,
     constraints: Sequence[str | Constraint] | None = None,
     *,
     preset: str | None = None,
@@ -79,26 +79,35 @@ def train(
     out: str | Path | None = None,
     loggers: Sequence[Logger] = (),
     stopper: Stopper | None = None,
+    network: NetworkFactory | None = None,
     **settings: Any,
 ) -> Run:
     """Train on an environment, given by name or as an object, until `steps`, and hand over a verified policy.
 
+    What is no environment of ours is taken for Gymnasium's: an environment, or a function that makes one.
+    `network(key, spec)` makes the actor's and the critic's networks, where they are to be others than the preset's.
     `settings` are fields of `TrainConfig`: `steps=1e6, seed=0, method="fixed"`; `config` replaces the preset. A run
     with a folder `out` can be gone on with by `resume`, whatever stopped it.
     """
-    name = environment if isinstance(environment, str) else environment.spec.name
     if isinstance(environment, str):
-        envs.check_name(name)
+        envs.check_name(environment)
     if strange := settings.keys() - TrainConfig.__dataclass_fields__.keys():
         word = min(strange)
         raise UsageError(f"unknown setting {word!r}{nearest(word, TrainConfig.__dataclass_fields__)}")
-    own = None if isinstance(environment, str) or not isinstance(environment, HostEnvironment) else "robot"
+    if not isinstance(environment, str):
+        given = settings.get("env", config.env if config and isinstance(config.env, GymSettings) else None)
+        environment = envs.adopt(environment, given)
+    name = environment if isinstance(environment, str) else environment.spec.name
+    own = environment.preset if isinstance(environment, HostEnvironment) else None
+    own = envs.preset_of(name) if isinstance(environment, str) else own
     config = replace(config or presets.preset(preset, name, settings.get("method"), own), **settings)
     if not isinstance(environment, str) and isinstance(
         has := getattr(environment, "settings", None), EnvironmentSettings
     ):
         config = replace(config, env=has)  # the run's record says what the environment is, not what a preset would make
     built = envs.make(name, config.env) if isinstance(environment, str) else environment
+    if network is not None:
+        built = with_network(built, network)
     parsed = parse_all(constraints if constraints is not None else config.constraints, built.spec.column_names)
     if constraints is not None:
         config = replace(config, constraints=tuple(str(constraint) for constraint in constraints))
@@ -115,7 +124,7 @@ def train(
 
 def resume(
     folder: str | Path,
-    environment: Environment | None = None,
+    environment: Any = None,
     constraints: Sequence[str | Constraint] | None = None,
     *,
     loggers: Sequence[Logger] = (),
@@ -134,6 +143,13 @@ def resume(
     check_fit(config, environment)
     with folders.held(folder):
         return _train(name, environment, config, parsed, folder, loggers, stopper or Stopper())
+
+
+def with_network(environment: Environment, network: NetworkFactory) -> Environment:
+    """The same environment, learned in with other networks."""
+    if "network" not in getattr(environment, "__dataclass_fields__", {}):
+        raise UsageError(f"{environment.spec.name} takes no network of one's own; robots and Gymnasium's do")
+    return replace(environment, network=network)  # type: ignore[type-var]
 
 
 def check_fit(config: TrainConfig, environment: Environment) -> None:

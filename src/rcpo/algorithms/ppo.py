@@ -13,12 +13,12 @@ import jax
 import jax.numpy as jnp
 import optax
 from jax.flatten_util import ravel_pytree
-from jaxtyping import Array, Float, Int, PRNGKeyArray, Shaped
+from jaxtyping import Array, Float, Int, Num, PRNGKeyArray, Shaped
 
 from rcpo.advantage import generalised_advantage, penalise
 from rcpo.config import LearnerConfig
 from rcpo.constraints import Constraint
-from rcpo.networks import Actor, Perceptron, SeparateActorCritic
+from rcpo.networks import Actor, SeparateActorCritic
 from rcpo.normalise import merge, merge_returns, scale_reward
 from rcpo.threads import side_by_side
 from rcpo.types import Agent, Metrics, Rollout
@@ -29,7 +29,7 @@ ADVANTAGE_EPSILON: Final = 1e-5
 class Batch(NamedTuple):
     """A rollout as one row of B = T x N steps, with all that stays the same while it is gone through."""
 
-    seen: Float[Array, "B D"]
+    seen: Num[Array, "B ..."]
     action: Shaped[Array, "B ..."]
     log_probability: Float[Array, " B"]
     """Of the action, under the policy that took it."""
@@ -105,7 +105,7 @@ def prepare(
     network: SeparateActorCritic = agent.network
     log_probability = network.distribution(rollout.obs).log_probability(rollout.action)
     if network.sight is not None:
-        sight = merge(network.sight, rollout.obs.reshape(-1, rollout.obs.shape[-1]))
+        sight = merge(network.sight, rollout.obs.reshape(-1, *rollout.obs.shape[2:]))
         network = SeparateActorCritic(sight, network.actor, network.critic)
     seen, value, next_value = network.see(rollout.obs), network.value(rollout.obs), network.value(rollout.next_obs)
     advantage = generalised_advantage(
@@ -132,7 +132,7 @@ def actor_loss(
 
 
 def critic_loss(
-    critic: Perceptron, batch: Batch, clip: Float[Array, ""] | float, weight: float, clip_value: bool
+    critic: Any, batch: Batch, clip: Float[Array, ""] | float, weight: float, clip_value: bool
 ) -> tuple[Float[Array, ""], Metrics]:
     """w_v E[(target - V(s))^2]; with `clip_value` the larger of that and of V kept within eps of what it was."""
     value = critic(batch.seen)[..., 0]
@@ -195,13 +195,13 @@ def update_actor(
 @partial(jax.jit, static_argnames=("config", "iterations"))
 def update_critic(
     config: LearnerConfig,
-    critic: Perceptron,
+    critic: Any,
     memory: optax.OptState,
     batch: Batch,
     key: PRNGKeyArray,
     iteration: Int[Array, ""],
     iterations: int,
-) -> tuple[Perceptron, optax.OptState, Metrics]:
+) -> tuple[Any, optax.OptState, Metrics]:
     """The fastest timescale."""
     clip = config.ppo.clip.at(iteration, iterations)
     loss = partial(critic_loss, clip=clip, weight=config.value_coefficient, clip_value=config.ppo.clip_value)

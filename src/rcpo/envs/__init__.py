@@ -1,9 +1,10 @@
 """The environments by name. Nothing heavy is imported until one is made."""
 
-from typing import TYPE_CHECKING, Final
+import re
+from typing import TYPE_CHECKING, Any, Final
 
-from rcpo.envs.settings import EnvironmentSettings, MarsRoverSettings, RobotSettings
-from rcpo.errors import UsageError, nearest
+from rcpo.envs.settings import EnvironmentSettings, GymSettings, MarsRoverSettings, RobotSettings
+from rcpo.errors import UsageError
 
 if TYPE_CHECKING:
     from rcpo.envs.base import Environment, JaxEnvironment
@@ -28,12 +29,33 @@ NAMES: Final[dict[str, str]] = FINITE | ROBOTS
 def check_name(name: str) -> None:
     """Refuse the name of an environment that does not exist."""
     if name not in NAMES:
-        raise UsageError(f"unknown environment {name!r}{nearest(name, NAMES)}")
+        from rcpo.envs import sources
+
+        sources.check(name, NAMES)
+
+
+def known(word: str) -> bool:
+    """Whether a word can only be the name of an environment."""
+    from rcpo.envs import sources
+
+    return word in NAMES or sources.known(word)
+
+
+def label(name: str) -> str:
+    """An environment's name as a part of a folder's."""
+    return re.sub(r"[^\w.-]+", "-", name.rpartition("/")[2] if ".py" in name else name).strip("-")
+
+
+def preset_of(name: str) -> str | None:
+    """The preset of environments that are not known here by name."""
+    return None if name in NAMES else "gym"
 
 
 def default_settings(name: str) -> EnvironmentSettings:
     """What can be set of an environment, as it is unless set."""
     check_name(name)
+    if name not in NAMES:
+        return GymSettings()
     return RobotSettings() if name in ROBOTS else MarsRoverSettings()
 
 
@@ -41,6 +63,8 @@ def make(name: str, settings: EnvironmentSettings | None = None) -> "Environment
     """Build an environment, with settings of its own kind."""
     check_name(name)
     settings = default_settings(name) if settings is None else settings
+    if name not in NAMES:
+        return adopt(name, settings)
     if name in ROBOTS:
         from rcpo.envs import robots
         from rcpo.envs.mujoco import MujocoEnvironment
@@ -49,6 +73,20 @@ def make(name: str, settings: EnvironmentSettings | None = None) -> "Environment
             raise UsageError(f"got {type(settings).__name__} for the robot {name!r}; give RobotSettings")
         return MujocoEnvironment(robots.ROBOTS[name](), settings)
     return make_finite(name, settings)
+
+
+def adopt(origin: Any, settings: EnvironmentSettings | None = None) -> "Environment":
+    """An environment of ours as it is; else whatever Gymnasium environment is meant: an id, a factory, an object."""
+    from rcpo.envs.base import HostEnvironment, JaxEnvironment
+
+    if isinstance(origin, JaxEnvironment | HostEnvironment):
+        return origin
+    from rcpo.envs.gym import GymEnvironment
+
+    settings = GymSettings() if settings is None else settings
+    if not isinstance(settings, GymSettings):
+        raise UsageError(f"got {type(settings).__name__} for a Gymnasium environment; give GymSettings")
+    return GymEnvironment(origin, settings)
 
 
 def make_finite(name: str, settings: EnvironmentSettings | None = None) -> "JaxEnvironment":

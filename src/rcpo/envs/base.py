@@ -1,9 +1,9 @@
 """What an environment offers, written in JAX or running on the host. All of it works on N environments at once."""
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import final
+from typing import Any, final
 
 import equinox as eqx
 import numpy as np
@@ -34,18 +34,31 @@ class Box:
 
 @final
 @dataclass(frozen=True)
+class Choices:
+    """Several choices at once, and how many options each of them has."""
+
+    options: tuple[int, ...]
+
+
+Actions = int | Choices | Box
+"""How many actions there are, how many options each of several choices has, or the box that actions lie in."""
+
+
+@final
+@dataclass(frozen=True)
 class EnvSpec:
     """What one has to know of an environment without running it."""
 
     name: str
     columns: tuple[Column, ...]
-    actions: int | Box
-    """How many actions there are, or the box that they lie in."""
+    actions: Actions
     observation_shape: tuple[int, ...]
     max_steps: int
     """Episodes are cut (truncated, not terminated) after so many steps."""
     success: str | None = None
     """The column that is 1 on the step that reaches the goal, if there is a goal."""
+    pixels: bool = False
+    """What is seen is a picture of bytes [H, W, C]; networks divide it by 255."""
 
     @property
     def column_names(self) -> tuple[str, ...]:
@@ -53,8 +66,10 @@ class EnvSpec:
 
     @property
     def outputs(self) -> int:
-        """How many numbers a policy gives: one per choice, or one per motor."""
-        return self.actions if isinstance(self.actions, int) else len(self.actions.low)
+        """How many numbers a policy gives: one per action, one per option of every choice, or one per motor."""
+        if isinstance(self.actions, int):
+            return self.actions
+        return sum(self.actions.options) if isinstance(self.actions, Choices) else len(self.actions.low)
 
     @property
     def choices(self) -> int:
@@ -95,6 +110,11 @@ class JaxEnvironment(eqx.Module):
         return None
 
 
+NetworkFactory = Callable[[PRNGKeyArray, EnvSpec], tuple[Any, Any]]
+"""`network(key, spec)`: the actor's and the critic's body, each an Equinox module that maps one observation to numbers:
+`spec.outputs` of them, and one."""
+
+
 class HostEnvironment(ABC):
     """An environment that runs on the host, in numpy: what is known of it, and how to open live copies of it."""
 
@@ -104,6 +124,10 @@ class HostEnvironment(ABC):
 
     side_by_side: bool = False
     """Whether copies are stepped outside Python's lock, so that two sets of them use more cores than one."""
+    preset: str = "robot"
+    """The preset to train with unless another is asked for."""
+    network: NetworkFactory | None = None
+    """What makes the networks, where they are to be others than the preset's."""
 
     @abstractmethod
     def open(self, copies: int, parts: int = 1) -> "HostCopies":

@@ -13,7 +13,7 @@ import numpy as np
 from jaxtyping import Bool, Float, Int, Num
 from mujoco.batch import Batch, SimulationError
 
-from rcpo.envs.base import Box, EnvSpec, HostCopies, HostEnvironment
+from rcpo.envs.base import Box, EnvSpec, HostCopies, HostEnvironment, NetworkFactory
 from rcpo.envs.robot import (
     MOTOR_COLUMNS,
     Outcome,
@@ -53,6 +53,7 @@ class MujocoEnvironment(HostEnvironment):
 
     robot: Robot
     settings: RobotSettings = field(default_factory=RobotSettings)
+    network: NetworkFactory | None = None
 
     @cached_property
     def spec(self) -> EnvSpec:
