@@ -19,7 +19,7 @@ from rcpo.learn import Plan, aim, ascend, begin, experience_on_host, iterate
 from rcpo.presets import PRESETS, preset
 from rcpo.schedules import Schedule
 
-FINITE = [name for name, entry in PRESETS.items() if set(entry.environments) <= envs.FINITE.keys()]
+FINITE = [name for name, entry in PRESETS.items() if set(entry.environments) & envs.FINITE.keys()]
 ROBOTS = [name for name in PRESETS if name not in FINITE]
 OF_ROBOTS = [(name, environment) for name in ROBOTS for environment in PRESETS[name].environments]
 

@@ -15,6 +15,7 @@ import pytest
 
 from rcpo import envs
 from rcpo.envs import robots
+from rcpo.envs.base import Box
 from rcpo.envs.mujoco import MujocoCopies, MujocoEnvironment
 from rcpo.envs.settings import RobotSettings
 from rcpo.types import EnvStep
@@ -251,7 +252,7 @@ def test_what_is_known_of_a_robot_without_running_it(name: str) -> None:
     assert spec.name == there.spec.id == name
     assert spec.observation_shape == there.observation_space.shape
     assert spec.max_steps == there.spec.max_episode_steps
-    assert not isinstance(spec.actions, int)
+    assert isinstance(spec.actions, Box)
     np.testing.assert_array_equal(np.array(spec.actions.low, np.float32), there.action_space.low)
     np.testing.assert_array_equal(np.array(spec.actions.high, np.float32), there.action_space.high)
     assert f"{spec.outputs} motors" in envs.ROBOTS[name]

@@ -1,6 +1,6 @@
 """Any Gymnasium environment, as N copies for training: by id, from a file, from a factory, or copied from an object."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, Final, final
@@ -162,6 +162,3 @@ class GymCopies(HostCopies):
 
     def close(self) -> None:
         self._engine.close()
-
-
-Origin = str | Callable[..., Any] | Any

@@ -1,5 +1,6 @@
 """A first look at an environment: a few random steps, by which its mistakes are found before training begins."""
 
+import contextlib
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Final, final
@@ -44,10 +45,8 @@ def look(source: sources.Source, settings: GymSettings) -> Seen:
         keys, six = _steps(environment, name, sight)
         return Seen(actions, sight, max_steps(environment, settings), tuple(keys), six)
     finally:
-        try:
+        with contextlib.suppress(Exception):
             environment.close()
-        except Exception:
-            pass
 
 
 def max_steps(environment: Any, settings: GymSettings) -> int:

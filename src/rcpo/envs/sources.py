@@ -3,6 +3,7 @@
 Light, without JAX: the worker processes import this.
 """
 
+import contextlib
 import difflib
 import functools
 import importlib
@@ -83,7 +84,7 @@ def check(name: str, others: Iterable[str]) -> None:
         _import(module, name)
     if bare not in gymnasium.registry:
         choices = [*others, *gymnasium.registry]
-        close = difflib.get_close_matches(bare, choices, n=1, cutoff=0.6)
+        close = difflib.get_close_matches(bare, choices, n=1, cutoff=0.5)
         hint = (f"did you mean {close[0]!r}?" if close else
                 f"choose one of {', '.join(sorted(others))}, an id that Gymnasium knows, or FILE.py:CLASS")  # fmt: skip
         raise UsageError(f"unknown environment {name!r}; {hint}")
@@ -175,12 +176,10 @@ def _copy(environment: Any) -> Any:
     except Exception as error:
         spec = getattr(environment, "spec", None)
         if spec is not None:
-            try:
+            with contextlib.suppress(Exception):
                 return gymnasium.make(spec, disable_env_checker=True)
-            except Exception:
-                pass
-        raise UsageError(f"cannot copy the environment {name_of(environment)}: {type(error).__name__}: {one_line(error)}; "
-                         "give a function that makes one instead") from error  # fmt: skip
+        name, reason = name_of(environment), f"{type(error).__name__}: {one_line(error)}"
+        raise UsageError(f"cannot copy the environment {name}: {reason}; give a function that makes one") from error
 
 
 def check_environment(environment: Any, name: str) -> None:

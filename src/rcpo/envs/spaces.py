@@ -36,9 +36,10 @@ class Sight:
 def sight(space: Space, images: bool, name: str) -> Sight:
     """What is seen of a space: a picture as it is, all else in one row, in the order of `gymnasium.spaces.flatten`."""
     if images and is_picture(space):
-        first = channels_first(space.shape)
-        height, width, channels = (*space.shape[1:], space.shape[0]) if first else space.shape
-        return Sight((height, width, channels), True, _write_channels_first if first else _write_as_it_is)
+        shape = tuple(space.shape or ())
+        if channels_first(shape):
+            return Sight((*shape[1:], shape[0]), True, _write_channels_first)
+        return Sight(shape, True, _write_as_it_is)
     if isinstance(space, spaces.Box):
         size = int(np.prod(space.shape))
         return Sight((size,), False, _write_as_it_is if len(space.shape) == 1 else _write_in_a_row)
@@ -143,8 +144,8 @@ def actor(space: Space) -> Callable[[np.ndarray], Iterable[Any]]:
     if isinstance(space, spaces.Discrete):
         start = int(space.start)
         return lambda action: action.astype(np.int64) + start
-    kind, shape = space.dtype, space.shape
-    start = space.start if isinstance(space, spaces.MultiDiscrete) else np.zeros(shape or (), kind)
+    kind, shape = space.dtype, tuple(space.shape or ())
+    first = np.asarray(space.start if isinstance(space, spaces.MultiDiscrete) else 0, kind)
     if isinstance(space, spaces.Box):
         return lambda action: action.reshape(len(action), *shape).astype(kind)
-    return lambda action: action.reshape(len(action), *shape).astype(kind) + start
+    return lambda action: action.reshape(len(action), *shape).astype(kind) + first

@@ -161,8 +161,8 @@ class Stepper:
         np.logical_or(truncated, elapsed >= task.max_steps, out=truncated)
         self._set_broken_apart()
         a.obs[...] = next_obs
-        for i in np.flatnonzero(terminated | truncated):
-            self._restart(int(i), None)
+        for ended in np.flatnonzero(terminated | truncated):
+            self._restart(int(ended), None)
 
     def _set_broken_apart(self) -> None:
         """A copy whose numbers are no numbers: its episode is cut here, and shows what it showed before."""
@@ -180,8 +180,8 @@ class Stepper:
         for i in np.flatnonzero(a.faulty):
             self._broken[i] += 1
             if self._broken[i] >= HOPELESS:
-                raise self._fault(int(i), "gives numbers that are not finite, in every one of its last "
-                                  f"{HOPELESS} episodes (reward {a.reward[i]}, observation {a.next_obs[i]})")  # fmt: skip
+                raise self._fault(int(i), f"gives numbers that are not finite, in each of its last {HOPELESS} episodes "
+                                  f"(reward {a.reward[i]}, observation {a.next_obs[i]})")  # fmt: skip
             a.next_obs[i] = a.obs[i]
         self._faults += int(a.faulty.sum())
         a.reward[a.faulty], a.costs[a.faulty] = 0.0, 0.0
