@@ -13,6 +13,7 @@ from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray
 from rcpo import exact, host, truth
 from rcpo.constraints import Constraint
 from rcpo.envs.base import Environment, HostEnvironment, JaxEnvironment
+from rcpo.histograms import Histogram, histogram
 from rcpo.intervals import Interval, Verdict, clopper_pearson, judge, student_t
 from rcpo.networks import SeparateActorCritic
 from rcpo.policy import Policy, acting, action_probabilities, logits_of, rollout_noise
@@ -162,6 +163,8 @@ class Evaluation:
     success: Interval | None
     """The probability to reach the goal, where there is one."""
     steps_given_success: Interval | None
+    distributions: tuple[Histogram, ...] = ()
+    """How the episodes are spread: their reward, their steps, and what each constraint bounds."""
 
     @property
     def satisfied(self) -> bool:
@@ -205,6 +208,11 @@ def summarise(
         truncated=float(drawn.truncated.mean()),
         success=success,
         steps_given_success=steps_given_success,
+        distributions=(
+            histogram("reward", drawn.reward),
+            histogram("steps", drawn.length),
+            *(histogram(c.quantity, drawn.value[:, k]) for k, c in enumerate(constraints)),
+        ),
     )
 
 

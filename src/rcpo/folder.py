@@ -5,6 +5,7 @@ import errno
 import math
 import os
 import platform
+import shlex
 import sys
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
@@ -26,6 +27,8 @@ from rcpo.errors import UsageError
 from rcpo.evaluation import Estimate, Evaluation
 from rcpo.files import parse_json, read_bytes, read_json, write_json
 from rcpo.handover import Handover
+from rcpo.health import advice
+from rcpo.histograms import Histogram
 from rcpo.intervals import Interval, Verdict
 from rcpo.learn import new_network
 from rcpo.loggers import Record
@@ -36,7 +39,7 @@ if TYPE_CHECKING:
     from rcpo.run import Run
 
 CONFIG, METRICS, POLICY, VERDICT = "config.json", "metrics.jsonl", "policy.safetensors", "verdict.json"
-CHECKPOINTS = "checkpoints"
+CHECKPOINTS, HEALTH = "checkpoints", "health.json"
 DISK_FAULTS = (errno.ENOSPC, errno.EDQUOT, errno.EIO, errno.EROFS, errno.EFBIG, errno.EACCES, errno.EPERM)
 LARGEST_METRICS = 2**26
 """Bytes: tens of thousands of points."""
@@ -119,15 +122,22 @@ def write_config(folder: Path, environment: str, config: TrainConfig) -> None:
     document = {
         "environment": environment,
         "config": dataclasses.asdict(config),
-        "command": " ".join(["rcpo", *sys.argv[1:]]) if Path(sys.argv[0]).name == "rcpo" else "rcpo.train(...)",
+        "command": shlex.join(["rcpo", *sys.argv[1:]]) if _from_shell(sys.argv[0]) else "rcpo.train(...)",
         "versions": versions(),
     }
     write_json(folder / CONFIG, document)
 
 
+def _from_shell(program: str) -> bool:
+    """Whether this is the command `rcpo`, or `python -m rcpo`."""
+    return Path(program).name == "rcpo" or Path(program).parts[-2:] == ("rcpo", "__main__.py")
+
+
 def write_result(run: "Run", folder: Path) -> None:
     """The policy first, then the verdict on it: a folder with a verdict is a finished run."""
     save_tree(folder / POLICY, run.policy)
+    notes = advice(run.health, run.rules)
+    write_json(folder / HEALTH, {"constraints": [dataclasses.asdict(one) for one in run.health], "advice": notes})
     write_json(folder / VERDICT, verdict_document(run))
 
 
@@ -170,6 +180,7 @@ def evaluation_document(evaluation: Evaluation) -> dict[str, Any]:
             | {"limit": e.constraint.limit, "verdict": e.verdict}
             for e in evaluation.constraints
         ],
+        "distributions": [dataclasses.asdict(histogram) for histogram in evaluation.distributions],
     }
 
 
@@ -290,6 +301,7 @@ def _handover(
         truncated=_entry(verdict, "truncated", float),
         success=_interval(verdict["success"]) if verdict["success"] else None,
         steps_given_success=_interval(verdict["steps_given_success"]) if verdict["steps_given_success"] else None,
+        distributions=tuple(from_json(Histogram, entry, "verdict") for entry in verdict.get("distributions", [])),
     )
     iterations = tuple(_entry(component, "iteration", int) for component in components)
     confidence, looks = _entry(verdict, "confidence", float), _entry(verdict, "looks", int)

@@ -22,8 +22,10 @@ from rcpo.envs.settings import EnvironmentSettings, GymSettings
 from rcpo.errors import UsageError, nearest
 from rcpo.evaluation import Evaluation, evaluate_policy, exact_constraints, exact_value, sample, summarise
 from rcpo.handover import Candidate, Handover, hand_over, judge_candidate
+from rcpo.health import Health, advice, examine
 from rcpo.learn import Plan, begin, iterate, iterate_on_host
 from rcpo.loggers import JsonLines, Logger, Record
+from rcpo.multipliers import Rules, rules
 from rcpo.policy import Policy, single
 from rcpo.progress import Progress
 from rcpo.saving import Saver
@@ -53,6 +55,16 @@ class Run:
     def policy(self) -> Policy:
         """The policy that the run hands over."""
         return self.handover.policy
+
+    @property
+    def rules(self) -> Rules:
+        """How each multiplier moved."""
+        return rules(self.config.rule, self.constraints)
+
+    @property
+    def health(self) -> tuple[Health, ...]:
+        """How the multiplier of each constraint did."""
+        return examine(self.records, self.constraints, self.rules)
 
     def evaluate(self, episodes: int = 10_000, deterministic: bool = False, seed: int = 0) -> Evaluation:
         """Fresh episodes of the policy, with intervals and verdicts."""
@@ -303,11 +315,9 @@ def _present_policy(
 def _say_what_was_strange(plan: Plan, progress: Progress, say: Callable[[str], None]) -> None:
     if progress.faults:
         say(f"note: {progress.faults} episodes ended because the simulation diverged; they were left out")
-    values = np.asarray(progress.state.multipliers.value)
-    for constraint, rule, value in zip(plan.constraints, plan.rules, values, strict=True):
-        if rule.rule != "fixed" and value >= rule.maximum:
-            say(f"note: the multiplier of '{constraint}' stands at its maximum {rule.maximum:g}: "
-                "perhaps no policy keeps this limit, or --multipliers.maximum is too small")  # fmt: skip
+    health = examine(progress.records, plan.constraints, plan.rules)
+    for sentence in (*map(str, health), *(f"note: {sentence}" for sentence in advice(health, plan.rules))):
+        say(sentence)
 
 
 def _seen_in_training(state: TrainState, metrics: Metrics) -> Candidate:
