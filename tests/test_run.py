@@ -270,7 +270,10 @@ def test_a_limit_that_no_policy_can_meet(noisy: tuple[Run, list[str]]) -> None:
     run, said = noisy
     notes = [text for text in said if text.startswith("note: the multiplier")]
     assert len(notes) == 1
-    assert "'mean(push) <= -2.0' stood at its maximum 2 for 67 % of the run: perhaps no policy keeps this limit" in notes[0]
+    assert (
+        "'mean(push) <= -2.0' stood at its maximum 2 for 67 % of the run: perhaps no policy keeps this limit"
+        in notes[0]
+    )
     assert "raise --multipliers.maximum" in notes[0]
     assert run.records[-1]["constraint/mean(push)/multiplier"] == 2.0
     assert run.records[-1]["constraint/P(touch)/multiplier"] == 0.0

@@ -1,5 +1,6 @@
 """The commands. Each is a dataclass whose fields are its options; what is heavy is imported when a command runs."""
 
+import importlib
 import os
 import sys
 from collections.abc import Callable, Sequence
@@ -12,11 +13,15 @@ COMMANDS: Final = {
     "train": "train a policy that keeps a promise",
     "resume": "go on with a run exactly where it stopped",
     "evaluate": "fresh episodes of a run's policy: reward, every constraint with its interval, the verdict",
+    "report": "one HTML page about a run, or about several side by side",
+    "watch": "the same page while a run goes on, on this machine alone",
     "solve": "the exact optimum of a finite environment under constraints",
     "envs": "the environments, their cost columns and spaces",
     "bench": "speed on this machine: environment alone, learner alone, end to end",
     "paper": "the paper's experiments: figure1, figure2, theory",
 }
+HOMES: Final = {"report": "commands_report", "watch": "commands_report"}
+"""The module that holds a command, where it is not `commands`."""
 OVERVIEW: Final = """usage: rcpo COMMAND [OPTIONS]
 
 Reinforcement learning that keeps a promise: reward constrained policy optimisation.
@@ -64,7 +69,6 @@ def _dispatch(words: list[str]) -> int:
     name, rest = words[0], words[1:]
     if name not in COMMANDS:
         raise UsageError(f"unknown command {name!r}{nearest(name, COMMANDS)}")
-    from rcpo import commands
-
+    commands = importlib.import_module(f"rcpo.{HOMES.get(name, 'commands')}")
     run: Callable[[list[str]], int] = getattr(commands, name)
     return run(rest)

@@ -51,7 +51,10 @@ class Train:
     overwrite: bool = False
     """Write into a folder that already holds a run."""
     pictures: bool = True
-    """Draw the learning curves, and the map with the policy."""
+    """Draw the learning curves, and the map with the policy; write the report page."""
+    log: Annotated[UseAppendAction[tuple[Literal["tensorboard", "wandb"], ...]], arg(metavar="tensorboard|wandb")] = ()
+    """Log to TensorBoard or W&B too, into the run's folder (W&B sends nothing unless WANDB_MODE=online); may be given
+    several times."""
     require_satisfied: bool = False
     """Exit with code 3 unless the policy is verified to keep every constraint."""
     json: bool = False
@@ -70,13 +73,15 @@ def train(words: list[str]) -> int:
     constraints = [parse(text) for text in config.constraints]
 
     from rcpo import folder as folders
+    from rcpo.loggers import tracker
     from rcpo.run import train as run_training
 
     folder = command.out or folders.free_folder(f"{environments.label(name)}-{config.method}-seed{config.seed}")
     folders.claim(folder, command.overwrite)
-    logger = _progress(constraints, config.steps, to_error=command.json)
+    trackers = [tracker(kind, folder, dataclasses.asdict(config)) for kind in dict.fromkeys(command.log)]
+    loggers = [_progress(constraints, config.steps, to_error=command.json), *trackers]
     with listening() as stopper:
-        run = run_training(name, config=config, out=folder, loggers=[logger], stopper=stopper)
+        run = run_training(name, config=config, out=folder, loggers=loggers, stopper=stopper)
     return _conclude(run, folder, command)
 
 
@@ -158,10 +163,12 @@ def _progress(constraints: list[Any], steps: float, to_error: bool) -> "Logger":
 def _draw(run: "Run", folder: Path) -> None:
     from rcpo.envs.mars_rover import MarsRover
     from rcpo.experiments import figures
+    from rcpo.report import REPORT, write_report
 
     figures.curves_picture(run.records, run.constraints, folder / "curves.png")
     if isinstance(run.environment, MarsRover):
         figures.map_picture(run.environment, run.policy, folder / "map.png", ", ".join(map(str, run.constraints)))
+    write_report([folder], folder / REPORT)
 
 
 def _head(run: "Run") -> dict[str, Any]:

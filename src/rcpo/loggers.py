@@ -1,14 +1,16 @@
 """Where a run's records go. Loggers receive; they compute nothing."""
 
 import json
+import os
 import sys
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, final
+from typing import Any, Final, final
 
 from rcpo.constraints import Constraint, labels
+from rcpo.errors import UsageError
 
 Record = dict[str, Any]
 
@@ -64,29 +66,83 @@ class Lines(Logger):
 
 @final
 class Live(Logger):
-    """One line that is redrawn, for terminals."""
+    """A view that is redrawn in place, for terminals (see `live.py`)."""
 
     def __init__(self, constraints: Sequence[Constraint], steps: float):
         from rich.console import Console
         from rich.live import Live as RichLive
 
-        self._constraints, self._steps, self._started = constraints, steps, time.monotonic()
-        self._live = RichLive(console=Console(highlight=False), refresh_per_second=8, transient=False)
+        from rcpo.live import View
+
+        self._view = View(tuple(constraints), steps)
+        self._live = RichLive(self._view, console=Console(highlight=False), refresh_per_second=4, transient=False)
         self._live.start()
 
     def record(self, record: Record) -> None:
-        from rich.console import Group
-        from rich.progress_bar import ProgressBar
-        from rich.text import Text
-
-        line = progress_line(record, self._constraints, self._steps, self._started)
-        self._live.update(Group(ProgressBar(total=self._steps, completed=record["steps"]), Text(line)))
+        self._view.add(record)
 
     def say(self, text: str) -> None:
         self._live.console.print(text, markup=False)
 
     def close(self) -> None:
         self._live.stop()
+
+
+@final
+class TensorBoard(Logger):
+    """Scalars for TensorBoard, under the names that `metrics.jsonl` has for them."""
+
+    def __init__(self, folder: Path):
+        try:
+            from tensorboardX import SummaryWriter
+        except ModuleNotFoundError:
+            raise _missing("tensorboard", "tensorboardX") from None
+        self._writer = SummaryWriter(str(folder))
+
+    def record(self, record: Record) -> None:
+        for name, number in numbers(record).items():
+            self._writer.add_scalar(name, number, global_step=record["steps"])
+        self._writer.flush()
+
+    def close(self) -> None:
+        self._writer.close()
+
+
+@final
+class WeightsAndBiases(Logger):
+    """The same numbers for W&B. Written to the run's folder, and sent only where WANDB_MODE=online asks for that."""
+
+    def __init__(self, folder: Path, settings: Mapping[str, Any]):
+        try:
+            import wandb
+        except ModuleNotFoundError:
+            raise _missing("wandb", "wandb") from None
+        mode: Any = os.environ.get("WANDB_MODE", "offline")
+        self._run = wandb.init(project="rcpo", name=folder.name, dir=str(folder), config=dict(settings), mode=mode)
+
+    def record(self, record: Record) -> None:
+        self._run.log(numbers(record), step=record["steps"])
+
+    def close(self) -> None:
+        self._run.finish()
+
+
+TRACKERS: Final = ("tensorboard", "wandb")
+"""What a run can be logged to beside its own files."""
+
+
+def tracker(name: str, folder: Path, settings: Mapping[str, Any]) -> Logger:
+    """A logger by its name; its files lie in the run's folder."""
+    return TensorBoard(folder / "tensorboard") if name == "tensorboard" else WeightsAndBiases(folder, settings)
+
+
+def _missing(extra: str, package: str) -> UsageError:
+    return UsageError(f"logging to {extra} needs {package}, which is not installed: pip install 'rcpo[{extra}]'")
+
+
+def numbers(record: Record) -> dict[str, float]:
+    """What of a record is a number."""
+    return {name: value for name, value in record.items() if isinstance(value, int | float)}
 
 
 def progress_line(record: Record, constraints: Sequence[Constraint], steps: float, started: float) -> str:

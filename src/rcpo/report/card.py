@@ -1,6 +1,7 @@
 """The verdict card of a run: what can be promised, with its intervals, and how single episodes are spread."""
 
 import math
+import re
 from collections.abc import Mapping, Sequence
 from html import escape
 from typing import Any, Final
@@ -12,6 +13,9 @@ from rcpo.report.saved import SavedRun, entries, interval
 from rcpo.report.svg import bars, gauge, number, short
 
 SIGNS: Final = {"satisfied": "\N{HEAVY CHECK MARK}", "violated": "\N{HEAVY BALLOT X}", "undecided": "?"}
+HAPPENED: Final = ((-0.5, 0.5), (-0.5, 1.5), (0.5, 1.5))
+"""The ends of a histogram of episodes in which something never, sometimes or always happened."""
+OPTION: Final = re.compile(r"(--[a-z][a-z.-]+)")
 MEANING: Final = {
     "satisfied": "the whole interval keeps the limit",
     "violated": "the whole interval is beyond the limit",
@@ -122,7 +126,8 @@ def health_section(health: Sequence[Health], notes: Sequence[str], unreadable: i
     """How the multipliers did, and what to do about it."""
     if not health:
         return ""
-    said = [f'<li class="advice">{escape(note)}</li>' for note in notes]
+    marked = [OPTION.sub(r"<code>\1</code>", escape(note)) for note in notes]
+    said = [f'<li class="advice">{note}</li>' for note in marked]
     if unreadable:
         said.append(f'<li class="advice">{unreadable} lines of metrics.jsonl are damaged and were left out</li>')
     facts = "".join(f"<li>{escape(str(one))}</li>" for one in health)
@@ -137,7 +142,7 @@ def distributions(verdict: Mapping[str, Any] | None) -> str:
         return ""
     return (
         '<section><h2>Episodes of the verification</h2><p class="faint">How single episodes are spread, in shares of '
-        f"all. A limit bounds their mean, not each of them.</p>{''.join(drawn)}</section>\n"
+        f"all. A limit bounds their mean, not each of them.</p><div class='side'>{''.join(drawn)}</div></section>\n"
     )
 
 
@@ -146,6 +151,9 @@ def _distribution(entry: Mapping[str, Any], verdict: Mapping[str, Any] | None) -
 
     one: Histogram = from_json(Histogram, dict(entry), "distributions")
     held = {str(bound.get("constraint")): bound for bound in entries(verdict, "constraints")}
+    if one.name.startswith("P(") and (one.low, one.high) in HAPPENED:
+        often = sum(one.counts) if one.low > 0.0 else one.counts[1] if len(one.counts) > 1 else 0
+        return f"<p><b>{escape(one.name)}</b>: it happened in {often:,} of {sum(one.counts):,} episodes.</p>"
     marks: list[tuple[str, str, float]] = []
     for text, bound in held.items():
         if text.startswith(f"{one.name} "):
@@ -153,8 +161,10 @@ def _distribution(entry: Mapping[str, Any], verdict: Mapping[str, Any] | None) -
                      ("mean", "mean", interval(bound)[0])]  # fmt: skip
     if not marks and verdict is not None:
         marks = [("mean", "mean", interval(verdict.get({"steps": "episode_steps"}.get(one.name, one.name)), "mean")[0])]
-    middle = f"{number(one.quantiles[0])} to {number(one.quantiles[-1])}" if len(one.quantiles) == len(LEVELS) else ""
-    title = f"{one.name}: nine of ten episodes from {middle}" if middle and len(one.counts) > 2 else one.name
+    ends = [number(one.quantiles[i]) for i in (0, -1)] if len(one.quantiles) == len(LEVELS) else []
+    title = one.name
+    if ends:
+        title += f": nine of ten episodes {'at' if ends[0] == ends[1] else 'from'} {' to '.join(dict.fromkeys(ends))}"
     return bars(title, one.counts, (one.low, one.high), marks)
 
 

@@ -6,7 +6,7 @@ import numpy as np
 from jaxtyping import Float
 
 from rcpo.health import column
-from rcpo.report.saved import WrittenConstraint, SavedRun
+from rcpo.report.saved import SavedRun, WrittenConstraint
 from rcpo.report.svg import Chart, Curve, draw, stretches
 
 FRESH: Final = "sampled"
@@ -77,7 +77,7 @@ def multiplier_chart(run: SavedRun) -> Chart:
               column(run.records, f"constraint/{bound.quantity}/multiplier"), look + 1)
         for look, bound in enumerate(run.bounds)
     )  # fmt: skip
-    return Chart("multipliers" if named else "multiplier", curves)
+    return Chart("multipliers" if named else "multiplier", curves, from_zero=True)
 
 
 def _fresh_and_training(

@@ -42,7 +42,7 @@ def _group(environment: str, texts: Sequence[str], runs: Sequence[SavedRun]) -> 
     for bound in bounds:
         key = f"constraint/{bound.quantity}/multiplier"
         curves = _lines(methods, lambda run, k=key: column(run.records, k), ())  # type: ignore[misc]
-        charts.append(Chart(f"multiplier of {bound.quantity}", curves))
+        charts.append(Chart(f"multiplier of {bound.quantity}", curves, from_zero=True))
     return (
         f"<section><h2>{escape(environment)}: {escape(constraints)}</h2>{_counts(methods)}{_table(runs)}"
         f'<p class="faint">Interquartile means over the seeds with 95 % bootstrap bands; thin and dashed where a limit '
@@ -67,7 +67,9 @@ def _settings(config: Mapping[str, Any]) -> str:
 
 
 def _letters() -> list[str]:
-    return [f"{first}{second}" for first in ("", *"ABCDEFGHIJKLMNOPQRSTUVWXYZ") for second in "ABCDEFGHIJKLMNOPQRSTUVWXYZ"]
+    return [
+        f"{first}{second}" for first in ("", *"ABCDEFGHIJKLMNOPQRSTUVWXYZ") for second in "ABCDEFGHIJKLMNOPQRSTUVWXYZ"
+    ]
 
 
 def _lines(
@@ -120,7 +122,7 @@ def _counts(methods: Mapping[str, Sequence[SavedRun]]) -> str:
     for method, runs in methods.items():
         words = [verdict_word(run.verdict) for run in runs if run.verdict is not None]
         kept = words.count("satisfied")
-        word = "satisfied" if words and kept == len(words) else "undecided"
+        word = "undecided" if 0 < kept < len(words) or not words else "satisfied" if kept else "violated"
         parts.append(f'<div class="row {word}"><b>{escape(method)}</b><span class="word">satisfied in {kept} of '
                      f"{len(words)} finished run{'' if len(words) == 1 else 's'}</span></div>")  # fmt: skip
     return f'<div class="card">{"".join(parts)}</div>'

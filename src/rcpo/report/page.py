@@ -14,7 +14,9 @@ LIVE_SECONDS: Final = 2
 
 def page(title: str, body: str, live: bool = False) -> str:
     """The whole document. The policy in its head lets this one script run, and forbids every other and any request."""
-    style, script = (files("rcpo.report").joinpath(name).read_text(encoding="utf-8") for name in ("page.css", "page.js"))
+    style, script = (
+        files("rcpo.report").joinpath(name).read_text(encoding="utf-8") for name in ("page.css", "page.js")
+    )
     digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
     reach = "connect-src 'self'; " if live else ""
     allowed = f"default-src 'none'; {reach}img-src data:; style-src 'unsafe-inline'; script-src 'sha256-{digest}'"

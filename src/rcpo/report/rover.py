@@ -8,7 +8,7 @@ import numpy as np
 from rcpo.envs.grid import MOVES, WALL
 from rcpo.experiments.maps import VISITED, MapPanel
 
-TURNS: Final = {(-1, 0): 0, (0, 1): 90, (1, 0): 180, (0, -1): 270}
+TURNS: Final[dict[tuple[int, ...], int]] = {(-1, 0): 0, (0, 1): 90, (1, 0): 180, (0, -1): 270}
 """How far an arrow that points up is turned for each move."""
 
 
@@ -40,7 +40,7 @@ def map_svg(panel: MapPanel) -> str:
 
 
 def _turn(panel: MapPanel, state: int) -> int:
-    return TURNS[tuple(MOVES[int(panel.visits[state].argmax())])]
+    return TURNS[MOVES[int(panel.visits[state].argmax())]]
 
 
 def _path(panel: MapPanel, path: Sequence[int], rank: int) -> str:
@@ -61,6 +61,12 @@ def _landmarks(panel: MapPanel) -> str:
 
 
 def _legend(mixed: bool) -> str:
-    entries = [("start", "start"), ("goal", "goal"), ("rock", "rock"), ("heat", "often there"), ("first", "likeliest way")]
+    entries = [
+        ("start", "start"),
+        ("goal", "goal"),
+        ("rock", "rock"),
+        ("heat", "often there"),
+        ("first", "likeliest way"),
+    ]
     entries += [("other", "likeliest way of the mixture's other network")] if mixed else []
     return "".join(f'<span class="key"><i class="{kind}"></i>{words}</span>' for kind, words in entries)

@@ -1,7 +1,7 @@
 """Small drawings for a page: curves, bars and a gauge, as SVG that stretches to any width.
 
-The drawing is stretched, its words are not: axis labels are HTML at percentages, and lines keep their width. So one page
-reads well on a wide screen and on a phone. Colours are the page's own (`page.css`), light and dark.
+The drawing is stretched, its words are not: axis labels are HTML at percentages, and lines keep their width. So one
+page reads well on a wide screen and on a phone. Colours are the page's own (`page.css`), light and dark.
 """
 
 import json
@@ -51,8 +51,8 @@ class Chart:
     at_least: bool = False
     shaded: tuple[tuple[float, float], ...] = ()
     """Stretches of steps in which a limit was broken."""
-    ends: tuple[float, float] | None = None
-    """What the steps' axis covers; without it, what the curves do."""
+    from_zero: bool = False
+    """Whether the axis of values begins at 0."""
 
 
 @final
@@ -79,7 +79,7 @@ class Scale:
             return self._uncrowded([0.0, *(10.0**power for power in reversed(powers))])
         rough = (self.high - self.low) / wanted
         unit = 10.0 ** math.floor(math.log10(rough))
-        step = next(unit * factor for factor in (1, 2, 5, 10) if unit * factor >= rough * (1 - 1e-9))
+        step = max(unit * factor for factor in (1, 2, 5, 10) if unit * factor <= 1.4 * rough)
         first, last = math.ceil(self.low / step - 1e-9), math.floor(self.high / step + 1e-9)
         return [step * i for i in range(first, last + 1)]
 
@@ -110,10 +110,9 @@ def scale_of(values: Float[np.ndarray, " V"], limit: float | None) -> Scale:
 def draw(chart: Chart) -> str:
     """The chart as HTML."""
     curves = [thinned(curve) for curve in chart.curves]
-    ends = chart.ends or (0.0, max((float(np.max(curve.x)) for curve in curves if len(curve.x)), default=1.0))
-    across = Scale(ends[0], max(ends[1], ends[0] + 1.0))
+    across = Scale(0.0, max((float(np.max(curve.x)) for curve in curves if len(curve.x)), default=1.0) or 1.0)
     numbers = [part for curve in curves for part in (curve.y, *(curve.band or ()))]
-    up = scale_of(np.concatenate(numbers) if numbers else np.zeros(0), chart.limit)
+    up = scale_of(np.concatenate([*numbers, np.zeros(int(chart.from_zero))]), chart.limit)
     parts = [_shade(chart.shaded, across)]
     parts += [_area(curve, across, up) for curve in curves if curve.band is not None]
     if chart.limit is not None:
@@ -121,8 +120,8 @@ def draw(chart: Chart) -> str:
     parts += [_line(curve, across, up) for curve in curves]
     keys = [_key(curve) for curve in curves if curve.label]
     if chart.limit is not None:
-        keys.append(f'<span class="key"><i class="limit"></i>limit {">=" if chart.at_least else "<="} '
-                    f"{number(chart.limit)}</span>".replace(">=", "&ge;").replace("<=", "&le;"))  # fmt: skip
+        sign = "&ge;" if chart.at_least else "&le;"
+        keys.append(f'<span class="key"><i class="limit"></i>limit {sign} {number(chart.limit)}</span>')
     if chart.shaded:
         keys.append('<span class="key"><i class="shade"></i>limit broken</span>')
     return plot(chart.title, "".join(parts), across, up, keys, _readout(curves, across))
@@ -136,7 +135,8 @@ def plot(title: str, inside: str, across: Scale, up: Scale, keys: Sequence[str],
     left = "".join(f'<span style="top:{100 * place:.2f}%">{text}</span>' for place, text in rows)
     below = "".join(f'<span style="left:{100 * place:.2f}%">{text}</span>' for place, text in columns)
     return (
-        f'<figure class="chart"{readout}><figcaption><b>{escape(title)}</b>{"".join(keys)}<output></output></figcaption>'
+        f'<figure class="chart"{readout}><figcaption><b>{escape(title)}</b>{"".join(keys)}<output></output>'
+        "</figcaption>"
         f'<div class="plot"><div class="left">{left}</div><div class="canvas"><svg viewBox="0 0 {WIDTH} {HEIGHT}" '
         f'preserveAspectRatio="none" role="img" aria-label="{escape(title)}"><path class="grid" d="{grid}"/>'
         f'{inside}</svg><i class="cursor"></i></div><div class="below">{below}</div></div></figure>\n'
@@ -152,7 +152,9 @@ def bars(title: str, counts: Sequence[int], ends: tuple[float, float], marks: Se
     share = np.asarray(counts, dtype=np.float64) / max(sum(counts), 1)
     up = Scale(0.0, 1.08 * float(share.max()) or 1.0)
     # Episodes that are all alike make one bar, as wide as there is room.
-    edges = np.linspace(*ends, len(counts) + 1) if ends[1] > ends[0] else np.array([ends[0] - room / 2, ends[1] + room / 2])
+    edges = (
+        np.linspace(*ends, len(counts) + 1) if ends[1] > ends[0] else np.array([ends[0] - room / 2, ends[1] + room / 2])
+    )
     x, y = WIDTH * across.place(edges), HEIGHT * (1.0 - up.place(share))
     path = "".join(
         f"M{a:.1f} {HEIGHT}V{top:.1f}H{b:.1f}V{HEIGHT}Z" for a, b, top, n in zip(x, x[1:], y, counts, strict=False) if n
@@ -171,15 +173,17 @@ def gauge(value: float, low: float, high: float, limit: float, at_least: bool) -
     ends = [end for end in (value, low, high, limit) if math.isfinite(end)]
     room = 0.6 * (max(ends) - min(ends)) or 0.5 * abs(limit) or 1.0
     across = Scale(min(ends) - room, max(ends) + room)
-    at = {name: 1000.0 * min(max(float(across.place(end)), 0.0), 1.0) for name, end in
-          (("value", value if math.isfinite(value) else limit), ("low", low), ("high", high), ("limit", limit))}  # fmt: skip
-    forbidden = (0.0, at["limit"]) if at_least else (at["limit"], 1000.0)
+
+    def at(end: float) -> float:
+        return 1000.0 * min(max(float(across.place(end)), 0.0), 1.0)
+
+    forbidden = (0.0, at(limit)) if at_least else (at(limit), 1000.0)
+    dot = f'<path class="dot" d="M{at(value):.1f} 20h0"/>' if math.isfinite(value) else ""
     return (
         '<svg class="gauge" viewBox="0 0 1000 40" preserveAspectRatio="none" aria-hidden="true">'
         f'<rect class="shade" x="{forbidden[0]:.1f}" width="{forbidden[1] - forbidden[0]:.1f}" height="40"/>'
-        f'<path class="limit" d="M{at["limit"]:.1f} 0V40"/>'
-        f'<path class="reach" d="M{at["low"]:.1f} 20H{at["high"]:.1f}"/>'
-        f'<path class="dot" d="M{at["value"]:.1f} 20h0"/></svg>'
+        f'<path class="limit" d="M{at(limit):.1f} 0V40"/>'
+        f'<path class="reach" d="M{at(low):.1f} 20H{at(high):.1f}"/>{dot}</svg>'
     )
 
 
