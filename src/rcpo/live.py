@@ -46,6 +46,7 @@ def draw(
     """The bar with speed and time left; the reward; each constraint with its value, limit and multiplier."""
     from rich.console import Group
     from rich.progress_bar import ProgressBar
+    from rich.table import Table
     from rich.text import Text
 
     if not records:
@@ -54,8 +55,11 @@ def draw(
     done = min(last["steps"] / steps, 1.0)
     left = max((elapsed - since_last) * (1.0 - done) / max(done, 1e-9) - since_last, 0.0)
     pace = f"{done:.0%}  {short(last['steps'])} of {short(steps)} steps  {short(last['time/steps_per_second'])}/s"
-    lines: list[Text | ProgressBar] = [
-        ProgressBar(total=1.0, completed=done, width=width),
+    # A bar does not end its line by itself; a table's row does.
+    bar = Table.grid(expand=True)
+    bar.add_row(ProgressBar(total=1.0, completed=done, width=width))
+    lines: list[Text | Table] = [
+        bar,
         Text(f"{pace}  {duration(left)} left", style="dim", overflow="ellipsis", no_wrap=True),
         _reward_line(records, width),
     ]
