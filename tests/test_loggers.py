@@ -77,7 +77,9 @@ def test_a_missing_extra_is_one_sentence(
 
 
 def test_the_extras_are_not_imported_until_used() -> None:
-    code = "import sys, rcpo.loggers; print([name for name in ('tensorboardX', 'wandb', 'rich') if name in sys.modules])"
+    code = (
+        "import sys, rcpo.loggers; print([name for name in ('tensorboardX', 'wandb', 'rich') if name in sys.modules])"
+    )
     answer = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert answer.stdout.strip() == "[]"
 

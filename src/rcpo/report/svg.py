@@ -64,13 +64,17 @@ class Scale:
     high: float
     bend: float = 0.0
 
-    def place(self, value: Float[np.ndarray, "..."] | float) -> Float[np.ndarray, "..."]:
+    def place(self, values: Float[np.ndarray, " V"]) -> Float[np.ndarray, " V"]:
         """0 at the low end, 1 at the high end."""
-        ends = self._bent(np.array([self.low, self.high]))
-        return (self._bent(np.asarray(value, dtype=np.float64)) - ends[0]) / (ends[1] - ends[0])
+        low, high = self._bent(np.array([self.low, self.high]))
+        return (self._bent(values) - low) / (high - low)
 
-    def _bent(self, value: Float[np.ndarray, "..."]) -> Float[np.ndarray, "..."]:
-        return np.arcsinh(value / self.bend) if self.bend else value
+    def at(self, value: float) -> float:
+        """The place of one number."""
+        return float(self.place(np.array([value]))[0])
+
+    def _bent(self, values: Float[np.ndarray, " V"]) -> Float[np.ndarray, " V"]:
+        return np.arcsinh(values / self.bend) if self.bend else values
 
     def ticks(self, wanted: int = 4) -> list[float]:
         """Round numbers on the axis; on a bent one 0 and the powers of ten."""
@@ -86,8 +90,8 @@ class Scale:
     def _uncrowded(self, ticks: Sequence[float]) -> list[float]:
         kept: list[float] = []
         for tick in ticks:
-            place = float(self.place(tick))
-            if -1e-9 <= place <= 1.0 + 1e-9 and all(abs(place - float(self.place(one))) > CROWDED for one in kept):
+            place = self.at(tick)
+            if -1e-9 <= place <= 1.0 + 1e-9 and all(abs(place - self.at(one)) > CROWDED for one in kept):
                 kept.append(tick)
         return kept
 
@@ -129,8 +133,8 @@ def draw(chart: Chart) -> str:
 
 def plot(title: str, inside: str, across: Scale, up: Scale, keys: Sequence[str], readout: str = "") -> str:
     """The frame of a drawing: title and keys, axes with their words, and what is inside."""
-    rows = [(1.0 - float(up.place(tick)), number(tick)) for tick in up.ticks()]
-    columns = [(float(across.place(tick)), short(tick)) for tick in across.ticks(5)]
+    rows = [(1.0 - up.at(tick), number(tick)) for tick in up.ticks()]
+    columns = [(across.at(tick), short(tick)) for tick in across.ticks(5)]
     grid = "".join(f"M0 {HEIGHT * place:.1f}H{WIDTH}" for place, _ in rows)
     left = "".join(f'<span style="top:{100 * place:.2f}%">{text}</span>' for place, text in rows)
     below = "".join(f'<span style="left:{100 * place:.2f}%">{text}</span>' for place, text in columns)
@@ -160,7 +164,7 @@ def bars(title: str, counts: Sequence[int], ends: tuple[float, float], marks: Se
         f"M{a:.1f} {HEIGHT}V{top:.1f}H{b:.1f}V{HEIGHT}Z" for a, b, top, n in zip(x, x[1:], y, counts, strict=False) if n
     )
     lines = "".join(
-        f'<path class="{kind}" d="M{WIDTH * float(across.place(value)):.1f} 0V{HEIGHT}"/>'
+        f'<path class="{kind}" d="M{WIDTH * across.at(value):.1f} 0V{HEIGHT}"/>'
         for kind, _, value in marks
         if math.isfinite(value)
     )
@@ -175,7 +179,7 @@ def gauge(value: float, low: float, high: float, limit: float, at_least: bool) -
     across = Scale(min(ends) - room, max(ends) + room)
 
     def at(end: float) -> float:
-        return 1000.0 * min(max(float(across.place(end)), 0.0), 1.0)
+        return 1000.0 * min(max(across.at(end), 0.0), 1.0)
 
     forbidden = (0.0, at(limit)) if at_least else (at(limit), 1000.0)
     dot = f'<path class="dot" d="M{at(value):.1f} 20h0"/>' if math.isfinite(value) else ""
@@ -253,7 +257,7 @@ def _area(curve: Curve, across: Scale, up: Scale) -> str:
 
 
 def _level(value: float, up: Scale, kind: str) -> str:
-    return f'<path class="{kind}" d="M0 {HEIGHT * (1.0 - float(up.place(value))):.1f}H{WIDTH}"/>'
+    return f'<path class="{kind}" d="M0 {HEIGHT * (1.0 - up.at(value)):.1f}H{WIDTH}"/>'
 
 
 def _shade(shaded: Sequence[tuple[float, float]], across: Scale) -> str:
