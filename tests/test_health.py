@@ -25,7 +25,7 @@ def made_up(value: list[float | None], multiplier: list[float], quantity: str = 
 
 
 def only(value: list[float | None], multiplier: list[float], config: MultiplierConfig = CONFIG) -> Health:
-    (health,) = examine(made_up(value, multiplier), [LIMIT], config)
+    (health,) = examine(made_up(value, multiplier), [LIMIT], [config])
     return health
 
 
@@ -43,13 +43,13 @@ def test_overshoot_and_shares_by_hand() -> None:
 def test_shares_are_of_steps_and_not_of_records() -> None:
     records = made_up([0.9, 0.1], [0.0, 0.0])
     records[1]["steps"] = 1000
-    (health,) = examine(records, [LIMIT], CONFIG)
+    (health,) = examine(records, [LIMIT], [CONFIG])
     assert health.beyond == pytest.approx(0.1)
 
 
 def test_a_bound_from_below_counts_the_other_way() -> None:
     (health,) = examine(
-        made_up([0.1, 0.9, 0.7], [0.0] * 3, "mean(speed)"), [parse("mean(speed) >= 0.8")], MultiplierConfig()
+        made_up([0.1, 0.9, 0.7], [0.0] * 3, "mean(speed)"), [parse("mean(speed) >= 0.8")], [MultiplierConfig()]
     )
     assert health.reached == 200
     assert health.overshoot == pytest.approx(0.1)
@@ -66,14 +66,14 @@ def test_points_without_an_episode_are_left_out() -> None:
 def test_no_episode_at_all() -> None:
     health = only([None, None], [0.0, 0.0])
     assert (health.beyond, health.reached, health.overshoot, health.moved) == (None, None, None, False)
-    (sentence,) = advice([health], CONFIG)
+    (sentence,) = advice([health], [CONFIG])
     assert "no episode finished in the whole run, so its multiplier never moved" in sentence
     moved = only([None, None], [0.0, 0.5])
-    assert "never moved" not in advice([moved], CONFIG)[0]
+    assert "never moved" not in advice([moved], [CONFIG])[0]
 
 
 def test_no_record_at_all() -> None:
-    (health,) = examine([], [LIMIT], CONFIG)
+    (health,) = examine([], [LIMIT], [CONFIG])
     assert health.beyond is None and health.swings == 0 and health.pinned == 0.0
 
 
@@ -82,13 +82,13 @@ def test_a_pinned_multiplier_is_measured_and_advised_on() -> None:
     config = MultiplierConfig(maximum=0.7)
     health = only([0.9] * 10, [0.1, 0.4] + [float(np.float32(0.7))] * 8, config)
     assert health.pinned == pytest.approx(0.8)
-    assert advice([health], config) == [
+    assert advice([health], [config]) == [
         "the multiplier of 'P(crash) <= 0.2' stood at its maximum 0.7 for 80 % of the run: perhaps no policy keeps "
         "this limit, or raise --multipliers.maximum"
     ]
     fixed = MultiplierConfig(rule="fixed", initial=0.7, maximum=0.7)
     health = only([0.9] * 10, [0.7] * 10, fixed)
-    assert health.pinned == 0.0 and advice([health], fixed) == []
+    assert health.pinned == 0.0 and advice([health], [fixed]) == []
 
 
 @pytest.mark.parametrize("periods", [2, 3, 7])
@@ -119,21 +119,21 @@ def test_wide_swings_are_advised_on() -> None:
     multiplier = (1.0 + 0.8 * np.sin(np.arange(100) / 3.0)).tolist()
     health = only([0.1] * 100, multiplier)
     assert health.swings >= 8 and health.swing == pytest.approx(1.6, rel=0.1)
-    (sentence,) = advice([health], CONFIG)
+    (sentence,) = advice([health], [CONFIG])
     assert f"swung {health.swings} times by about 1" in sentence and "--multipliers.step-size.initial" in sentence
 
 
 def test_a_limit_broken_to_the_end_and_one_broken_again() -> None:
     late = only([0.5] * 20, np.linspace(0.0, 1.0, 20).tolist())
     assert late.reached is None
-    assert "in the last quarter of the run 'P(crash) <= 0.2' was still broken in 100 %" in advice([late], CONFIG)[0]
+    assert "in the last quarter of the run 'P(crash) <= 0.2' was still broken in 100 %" in advice([late], [CONFIG])[0]
     again = only([0.5, 0.1, 0.35, *[0.1] * 20], [1.0] * 23)
-    assert "was first kept, it was broken again by up to 75 % of the limit" in advice([again], CONFIG)[0]
+    assert "was first kept, it was broken again by up to 75 % of the limit" in advice([again], [CONFIG])[0]
     well = only([0.5, *[0.15] * 20], [1.0] * 21)
-    assert advice([well], CONFIG) == []
+    assert advice([well], [CONFIG]) == []
 
 
 def test_rare_episodes_are_advised_on_where_they_move_the_multiplier() -> None:
     health = only([None, None, None, 0.1], [0.0, 0.0, 0.0, 0.0])
-    assert "in 75 % of the run no episode finished" in advice([health], CONFIG)[0]
-    assert advice([health], MultiplierConfig(measure="steps")) == []
+    assert "in 75 % of the run no episode finished" in advice([health], [CONFIG])[0]
+    assert advice([health], [MultiplierConfig(measure="steps")]) == []

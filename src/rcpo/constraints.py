@@ -14,7 +14,7 @@ import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any, Final, Literal, cast, final
+from typing import Any, Final, Literal, Protocol, cast, final
 
 import numpy as np
 
@@ -314,7 +314,16 @@ def parse_all(texts: Any, columns: Sequence[str]) -> tuple[Constraint, ...]:
     return constraints
 
 
-def labels(constraints: Iterable[Constraint]) -> list[str]:
+class Named(Protocol):
+    """What can be told apart in records: a Constraint, or what is read back of one."""
+
+    @property
+    def quantity(self) -> str: ...
+    @property
+    def bound(self) -> str: ...
+
+
+def labels(constraints: Iterable[Named]) -> list[str]:
     """What each is called in records: what it bounds, or the whole bound where another one bounds the same."""
     constraints = list(constraints)
     quantities = [constraint.quantity for constraint in constraints]

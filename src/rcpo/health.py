@@ -11,6 +11,7 @@ import numpy as np
 from jaxtyping import Bool, Float
 
 from rcpo.config import MultiplierConfig
+from rcpo.constraints import labels
 
 SWING, MANY_SWINGS, WIDE_SWING = 0.25, 4, 0.5
 """A multiplier swings where it turns by a quarter of its mean; often and widely, and the gains are too large."""
@@ -26,6 +27,8 @@ class Bounded(Protocol):
 
     @property
     def quantity(self) -> str: ...
+    @property
+    def bound(self) -> str: ...
     @property
     def limit(self) -> float: ...
     def excess(self, value: Any) -> Any: ...
@@ -73,17 +76,18 @@ class Health:
 
 
 def examine(
-    records: Sequence[Mapping[str, Any]], constraints: Sequence[Bounded], config: MultiplierConfig
+    records: Sequence[Mapping[str, Any]], constraints: Sequence[Bounded], rules: Sequence[MultiplierConfig]
 ) -> tuple[Health, ...]:
-    """The health of every constraint's multiplier."""
-    return tuple(_examine(records, constraint, config) for constraint in constraints)
+    """The health of every constraint's multiplier, each under its own rule."""
+    named = zip(constraints, labels(constraints), rules, strict=True)
+    return tuple(_examine(records, constraint, label, rule) for constraint, label, rule in named)
 
 
-def _examine(records: Sequence[Mapping[str, Any]], constraint: Bounded, config: MultiplierConfig) -> Health:
+def _examine(records: Sequence[Mapping[str, Any]], constraint: Bounded, label: str, config: MultiplierConfig) -> Health:
     steps = column(records, "steps")
     covered = np.diff(steps, prepend=0.0)
-    value = column(records, f"constraint/{constraint.quantity}/value")
-    multiplier = column(records, f"constraint/{constraint.quantity}/multiplier")
+    value = column(records, f"constraint/{label}/value")
+    multiplier = column(records, f"constraint/{label}/multiplier")
     excess = np.asarray(constraint.excess(value), dtype=np.float64)
     seen = np.isfinite(excess)
     first = int(np.argmax(excess <= 0.0)) if (excess <= 0.0).any() else None
@@ -140,11 +144,10 @@ def swings(multiplier: Float[np.ndarray, " P"]) -> Float[np.ndarray, " S"]:
     return np.abs(np.diff(turns))
 
 
-def advice(health: Sequence[Health], config: MultiplierConfig) -> list[str]:
-    """What one can do about it, in plain words; nothing where all is well."""
-    if config.rule == "fixed":
-        return []
-    return [sentence for one in health for sentence in _advice(one, config)]
+def advice(health: Sequence[Health], rules: Sequence[MultiplierConfig]) -> list[str]:
+    """What one can do about it, in plain words; nothing where all is well or a multiplier was to stay."""
+    pairs = zip(health, rules, strict=True)
+    return [sentence for one, rule in pairs if rule.rule != "fixed" for sentence in _advice(one, rule)]
 
 
 def _advice(one: Health, config: MultiplierConfig) -> list[str]:

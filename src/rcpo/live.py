@@ -4,7 +4,7 @@ import time
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, Final, final
 
-from rcpo.constraints import Constraint
+from rcpo.constraints import Constraint, labels
 
 if TYPE_CHECKING:
     from rich.console import Console, ConsoleOptions, Group, RenderResult
@@ -63,8 +63,8 @@ def draw(
         Text(f"{pace}  {duration(left)} left", style="dim", overflow="ellipsis", no_wrap=True),
         _reward_line(records, width),
     ]
-    for constraint in constraints:
-        lines += _constraint_lines(records, constraint, width)
+    for constraint, label in zip(constraints, labels(constraints), strict=True):
+        lines += _constraint_lines(records, constraint, label, width)
     return Group(*lines)
 
 
@@ -77,12 +77,12 @@ def _reward_line(records: Sequence[Record], width: int) -> "Text":
     return line.append("  ").append(sparkline(values, width - line.cell_len), style="blue")
 
 
-def _constraint_lines(records: Sequence[Record], constraint: Constraint, width: int) -> list["Text"]:
+def _constraint_lines(records: Sequence[Record], constraint: Constraint, label: str, width: int) -> list["Text"]:
     """Green within the limit, red beyond it; said in words too, for colours do not reach everybody."""
     from rich.text import Text
 
-    values = [record[f"constraint/{constraint.quantity}/value"] for record in records]
-    multipliers = [record[f"constraint/{constraint.quantity}/multiplier"] for record in records]
+    values = [record[f"constraint/{label}/value"] for record in records]
+    multipliers = [record[f"constraint/{label}/multiplier"] for record in records]
     kept = None if values[-1] is None else bool(constraint.excess(values[-1]) <= 0.0)
     colour, sign = {None: "yellow", True: "green", False: "red"}[kept], ">=" if constraint.at_least else "<="
     word = {None: "no episode yet", True: "kept", False: "broken"}[kept]

@@ -11,6 +11,7 @@ from typing import Any, Final, final
 
 from rcpo.checkpoint import from_json, read_json
 from rcpo.config import MultiplierConfig
+from rcpo.constraints import labels, number
 from rcpo.errors import UsageError
 from rcpo.folder import CONFIG, METRICS, VERDICT
 from rcpo.health import Health, advice, examine
@@ -33,6 +34,11 @@ class WrittenConstraint:
 
     def __str__(self) -> str:
         return self.text
+
+    @property
+    def bound(self) -> str:
+        """What is bounded, and where, without what may follow."""
+        return f"{self.quantity} {'>=' if self.at_least else '<='} {number(self.limit)}"
 
     def excess(self, value: Any) -> Any:
         """How far a value lies beyond the limit; negative inside it."""
@@ -96,11 +102,11 @@ class SavedRun:
 
     @property
     def health(self) -> tuple[Health, ...]:
-        return examine(self.records, self.bounds, self.rule)
+        return examine(self.records, self.bounds, [self.rule] * len(self.bounds))
 
     @property
     def advice(self) -> list[str]:
-        return advice(self.health, self.rule)
+        return advice(self.health, [self.rule] * len(self.bounds))
 
 
 def read_run(folder: Path) -> SavedRun:
@@ -114,7 +120,10 @@ def read_run(folder: Path) -> SavedRun:
     verdict = read_json(folder / VERDICT) if (folder / VERDICT).is_file() else None
     records, unreadable, spoke = _read_records(folder / METRICS)
     texts = config.get("constraints")
-    bounds = [read_bound(text) for text in texts if isinstance(text, str)] if isinstance(texts, list) else []
+    read = [read_bound(text) for text in texts if isinstance(text, str)] if isinstance(texts, list) else []
+    bounds = [bound for bound in read if bound is not None]
+    # Two bounds on one quantity have a name each in the records.
+    bounds = [replace(bound, quantity=label) for bound, label in zip(bounds, labels(bounds), strict=True)]
     versions = document.get("versions")
     return SavedRun(
         folder=folder,
@@ -122,7 +131,7 @@ def read_run(folder: Path) -> SavedRun:
         command=str(document.get("command")),
         versions=versions if isinstance(versions, dict) else {},
         config=config,
-        bounds=tuple(bound for bound in bounds if bound is not None),
+        bounds=tuple(bounds),
         records=records,
         unreadable=unreadable,
         verdict=verdict if isinstance(verdict, dict) else None,
