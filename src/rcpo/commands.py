@@ -88,13 +88,14 @@ def train(words: list[str]) -> int:
 def _conclude(run: "Run", folder: Path, command: "Train | Resume") -> int:
     """Draw and say what came of a run."""
     from rcpo.folder import verdict_document
+    from rcpo.verdict import verdict_lines
 
     if command.pictures:
         _draw(run, folder)
     if command.json:
         print(json.dumps({**_head(run), **verdict_document(run), "exact": _exact(run), "folder": str(folder)}))
     else:
-        print(_verdict_text(run))
+        print("\n".join(["", *verdict_lines(run), _table(run, run.handover.evaluation)]))
         print(f"written to {folder}; look again with: rcpo evaluate {folder}")
     return 3 if command.require_satisfied and not run.handover.verified else 0
 
@@ -193,23 +194,6 @@ def _exact(run: "Run", deterministic: bool = False) -> dict[str, Any] | None:
             if known is not None
         ],
     }
-
-
-def _verdict_text(run: "Run") -> str:
-    handed = run.handover
-    lines = [""]
-    if not run.constraints:
-        lines.append("no constraint was asked for; this is the policy with the best reward")
-    elif handed.verified:
-        lines.append(f"VERIFIED at {handed.confidence:.0%} confidence, all looks counted: the policy keeps every limit")
-    else:
-        lines.append(f"NOT VERIFIED: no policy of this run could be shown to keep every limit in {handed.looks} looks")
-        for estimate in handed.evaluation.constraints:
-            beyond = estimate.constraint.excess(estimate.interval.value)
-            place = f"{beyond:.4g} beyond" if beyond > 0 else f"{-beyond:.4g} inside"
-            lines.append(f"  the closest policy measures {estimate.constraint.quantity} {estimate.interval}, "
-                         f"{place} the limit {estimate.constraint.limit:g}: {estimate.verdict}")  # fmt: skip
-    return "\n".join([*lines, _table(run, handed.evaluation)])
 
 
 def _table(run: "Run", seen: "Evaluation", deterministic: bool = False) -> str:

@@ -174,14 +174,18 @@ class EvaluationConfig:
     """Fresh episodes on which the policy to hand over is verified."""
     looks: int = 4
     """How many policies may be put to that test; the 5 % of error are shared among them."""
+    training_looks: int = 0
+    """How many candidates may be put to such a test along the way, on the shortlist's number of episodes; they share
+    the 5 % of error with the looks at the end. 0: all is verified at the end, which needs the fewest episodes."""
     confidence: float = 0.95
     """The confidence of every interval and verdict."""
     mixture: bool = True
     """Allow the policy handed over to be a mixture, which picks one of a few networks at the start of each episode."""
 
     def __post_init__(self) -> None:
-        if self.episodes < 0:
-            raise UsageError(f"got {self.episodes} for episodes; give a number that is not negative")
+        for name in ("episodes", "training_looks"):
+            if getattr(self, name) < 0:
+                raise UsageError(f"got {getattr(self, name)} for {name}; give a number that is not negative")
         for name in ("points", "shortlist_episodes", "verdict_episodes", "looks"):
             if getattr(self, name) < 1:
                 raise UsageError(f"got {getattr(self, name)} for {name}; give at least 1")

@@ -145,7 +145,9 @@ def verdict_document(run: "Run") -> dict[str, Any]:
     """What a run can say about its promise."""
     handed = run.handover
     return {
+        "outcome": handed.outcome,
         "verified": handed.verified,
+        "evidence": handed.evidence or None,
         "confidence": handed.confidence,
         "looks": handed.looks,
         "steps": run.steps,
@@ -289,23 +291,30 @@ def _handover(
     weights = np.asarray(policy.weights)
     if not ((weights >= 0.0).all() and abs(weights.sum() - 1.0) < 1e-3):
         raise UsageError(f"{str(folder / POLICY)!r} is not usable: its weights are no probabilities")
-    evaluation = Evaluation(
-        episodes=_entry(verdict, "episodes", int),
-        confidence=_entry(verdict, "interval_confidence", float),
-        reward=_interval(verdict["reward"]),
-        steps=_interval(verdict["episode_steps"]),
-        constraints=tuple(
-            Estimate(constraint, _interval(entry), _entry(entry, "verdict", Verdict))
-            for constraint, entry in zip(constraints, _entry(verdict, "constraints", list), strict=True)
-        ),
-        truncated=_entry(verdict, "truncated", float),
-        success=_interval(verdict["success"]) if verdict["success"] else None,
-        steps_given_success=_interval(verdict["steps_given_success"]) if verdict["steps_given_success"] else None,
-        distributions=tuple(from_json(Histogram, entry, "verdict") for entry in verdict.get("distributions", [])),
-    )
+    evaluation = read_evaluation(verdict, constraints)
     iterations = tuple(_entry(component, "iteration", int) for component in components)
     confidence, looks = _entry(verdict, "confidence", float), _entry(verdict, "looks", int)
-    return Handover(policy, evaluation, _entry(verdict, "verified", bool), confidence, looks, iterations)
+    evidence = _entry(verdict, "evidence", str | None) or ""
+    return Handover(policy, evaluation, _entry(verdict, "verified", bool), confidence, looks, iterations, evidence)
+
+
+def read_evaluation(document: Any, constraints: tuple[Constraint, ...]) -> Evaluation:
+    """The evaluation that `evaluation_document` wrote."""
+    success, given = (_entry(document, name, dict | None) for name in ("success", "steps_given_success"))
+    return Evaluation(
+        episodes=_entry(document, "episodes", int),
+        confidence=_entry(document, "interval_confidence", float),
+        reward=_interval(document["reward"]),
+        steps=_interval(document["episode_steps"]),
+        constraints=tuple(
+            Estimate(constraint, _interval(entry), _entry(entry, "verdict", Verdict))
+            for constraint, entry in zip(constraints, _entry(document, "constraints", list), strict=True)
+        ),
+        truncated=_entry(document, "truncated", float),
+        success=None if success is None else _interval(success),
+        steps_given_success=None if given is None else _interval(given),
+        distributions=tuple(from_json(Histogram, entry, "verdict") for entry in document.get("distributions", [])),
+    )
 
 
 def _entry(document: Any, name: str, kind: Any) -> Any:

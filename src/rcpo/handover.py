@@ -8,7 +8,7 @@ alone; and the verification, whose errors are shared among all the looks that we
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from typing import final
+from typing import Literal, final
 
 import jax
 import numpy as np
@@ -20,8 +20,10 @@ from rcpo.config import EvaluationConfig
 from rcpo.constraints import Constraint
 from rcpo.envs.base import Environment
 from rcpo.evaluation import Evaluation, Sample, sample, summarise
+from rcpo.intervals import Interval, Verdict, clopper_pearson, judge, student_t
 from rcpo.policy import Policy, mix, single
 
+Outcome = Literal["verified", "unverified", "infeasible as far as we can tell"]
 MARGINS = (1.0, 2.0, 4.0, 8.0)
 """How far inside the limit each look aims, in standard errors beyond the interval's own width."""
 
@@ -56,6 +58,15 @@ class Handover:
     looks: int
     iterations: tuple[int, ...]
     """The iteration of training that each component comes from."""
+    evidence: str = ""
+    """Why it seems that no policy keeps every limit; empty where one does, or where one still may."""
+
+    @property
+    def outcome(self) -> Outcome:
+        """The verdict on the run in words."""
+        if self.verified:
+            return "verified"
+        return "infeasible as far as we can tell" if self.evidence else "unverified"
 
 
 def judge_candidate(candidate: Candidate, drawn: Sample, careful: bool = False) -> Candidate:
@@ -68,6 +79,29 @@ def judge_candidate(candidate: Candidate, drawn: Sample, careful: bool = False) 
         spread=drawn.value.std(axis=0),
         careful=careful,
     )
+
+
+def interval(candidate: Candidate, constraint: Constraint, k: int, confidence: float) -> Interval:
+    """What the candidate's episodes so far say of its k-th constraint."""
+    episodes, value = candidate.episodes, float(candidate.value[k])
+    if constraint.is_probability:
+        return clopper_pearson(round(value * episodes), episodes, confidence)
+    deviation = float(candidate.spread[k]) * math.sqrt(episodes / max(episodes - 1, 1))
+    return student_t(value, deviation, episodes, confidence)
+
+
+def verdicts(candidate: Candidate, constraints: Sequence[Constraint], confidence: float) -> tuple[Verdict, ...]:
+    """What the candidate's episodes so far say of every limit."""
+    return tuple(judge(interval(candidate, c, k, confidence), c.limit, c.at_least) for k, c in enumerate(constraints))
+
+
+def error_per_look(config: EvaluationConfig, spent: int | None = None) -> float:
+    """The error that a look may make. Those along the way get equal parts of the whole, those at the end too.
+
+    Given how many were `spent` along the way, those at the end share all that was left.
+    """
+    whole, planned = 1.0 - config.confidence, config.training_looks + config.looks
+    return whole / planned if spent is None else whole * (1.0 - spent / planned) / config.looks
 
 
 def best_mixture(
@@ -122,11 +156,16 @@ def hand_over(
     config: EvaluationConfig,
     key: jax.Array,
     say: Callable[[str], None] = lambda text: None,
+    spent: int = 0,
+    verified: Handover | None = None,
 ) -> Handover:
-    """The best policy that is verified to keep every limit, or the closest one, said to be unverified."""
+    """The best policy that is verified to keep every limit, or the closest one, said to be unverified.
+
+    `verified` is the best that the looks `spent` along the way have proved: only a better one takes its place.
+    """
     # A candidate without an episode to its name says nothing; if there is no other, the last network has to do.
     pool = [candidate for candidate in candidates if candidate.episodes] or list(candidates[-1:])
-    share = 1.0 - (1.0 - config.confidence) / config.looks
+    share = 1.0 - error_per_look(config, spent)
     best: Handover | None = None
     for look in range(config.looks):
         margin = margins(constraints, pool, config.verdict_episodes, share, MARGINS[min(look, len(MARGINS) - 1)])
@@ -141,16 +180,17 @@ def hand_over(
             evaluation,
             evaluation.satisfied,
             config.confidence,
-            look + 1,
+            spent + look + 1,
             tuple(pool[i].iteration for i in chosen),
         )
         say(f"look {look + 1} of {config.looks}: {describe(evaluation)}")
         if found.verified:
-            return found
+            better = verified is None or evaluation.reward.value >= verified.evaluation.reward.value
+            return found if better or verified is None else replace(verified, looks=found.looks)
         if best is None or _shortfall(found.evaluation) < _shortfall(best.evaluation):
             best = found
     assert best is not None  # looks >= 1
-    return replace(best, looks=config.looks)
+    return replace(verified or best, looks=spent + config.looks)
 
 
 def _careful_choice(

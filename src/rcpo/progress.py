@@ -19,6 +19,9 @@ from rcpo.files import parse_json
 from rcpo.folder import check_records
 from rcpo.handover import Candidate
 from rcpo.loggers import Record
+from rcpo.looks import Look
+from rcpo.looks import from_document as looks_from_document
+from rcpo.looks import to_document as looks_to_document
 from rcpo.types import TrainState
 
 STATE, COPIES, CANDIDATES, NETWORK, DOCUMENT = "state", "copies", "candidates.", "candidates.network", "document"
@@ -42,6 +45,8 @@ class Progress:
     """What the next evaluation draws from."""
     records: tuple[Record, ...] = ()
     candidates: tuple[Candidate, ...] = ()
+    looks: tuple[Look, ...] = ()
+    """What was verified along the way."""
     seconds: float = 0.0
     """How long the run has taken so far."""
 
@@ -57,7 +62,8 @@ class Progress:
 
 def save(progress: Progress, crews: host.Crews, about: Mapping[str, Any]) -> dict[str, np.ndarray]:
     """All of it as arrays; `about` says of JSON's kind what the run is."""
-    document = {"about": about, "seconds": progress.seconds, "records": progress.records}
+    looks = looks_to_document(progress.looks)
+    document = {"about": about, "seconds": progress.seconds, "records": progress.records, "looks": looks}
     return {
         **_named(STATE, (progress.state, progress.evaluation_key)),
         **_named(COPIES, _saved(crews)),
@@ -76,7 +82,7 @@ def largest(first: Progress, crews: host.Crews, points: int) -> int:
 def document(arrays: dict[str, np.ndarray], path: Path) -> dict[str, Any]:
     """What is no array in a checkpoint."""
     found = parse_json(arrays.pop(DOCUMENT, np.zeros(0, np.uint8)).tobytes(), path)
-    if not isinstance(found, dict) or found.keys() != {"about", "seconds", "records"}:
+    if not isinstance(found, dict) or found.keys() != {"about", "seconds", "records", "looks"}:
         raise UsageError(f"{str(path)!r} does not hold this run: its document is not a checkpoint's")
     return found
 
@@ -87,7 +93,7 @@ def restore(
     path: Path,
     first: Progress,
     crews: host.Crews,
-    constraints: Sequence[Constraint],
+    constraints: tuple[Constraint, ...],
 ) -> Progress:
     """What was saved, checked against the `first` progress of the same run. The crews go on from where they were."""
     state, copies = (first.state, first.evaluation_key), _saved(crews)
@@ -97,10 +103,11 @@ def restore(
     records = document["records"] if isinstance(document["records"], list) else [None]
     checked = check_records(records, constraints, repr(str(path)))
     candidates = _candidates_from_arrays(arrays, first, path)
+    looks = looks_from_document(document["looks"], constraints, len(candidates), path)
     seconds = from_json(float, document["seconds"], f"{path}, seconds")
     _put_back(crews, _filled(COPIES, copies, arrays), path)
     found, key = _filled(STATE, state, arrays)
-    return Progress(found, key, checked, candidates, seconds)
+    return Progress(found, key, checked, candidates, looks, seconds)
 
 
 def _saved(crews: host.Crews) -> list[dict[str, np.ndarray]]:

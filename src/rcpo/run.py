@@ -13,7 +13,7 @@ import jax
 import numpy as np
 from jaxtyping import PyTree
 
-from rcpo import envs, episodes, exact, host, presets
+from rcpo import envs, episodes, evidence, exact, host, presets
 from rcpo import folder as folders
 from rcpo.config import EvaluationConfig, TrainConfig
 from rcpo.constraints import Constraint, labels, parse_all
@@ -25,6 +25,7 @@ from rcpo.handover import Candidate, Handover, hand_over, judge_candidate
 from rcpo.health import Health, advice, examine
 from rcpo.learn import Plan, begin, iterate, iterate_on_host
 from rcpo.loggers import JsonLines, Logger, Record
+from rcpo.looks import look_along_the_way, looks_record, verified_so_far
 from rcpo.multipliers import Rules, rules
 from rcpo.policy import Policy, single
 from rcpo.progress import Progress
@@ -65,6 +66,11 @@ class Run:
     def health(self) -> tuple[Health, ...]:
         """How the multiplier of each constraint did."""
         return examine(self.records, self.constraints, self.rules)
+
+    @property
+    def best(self) -> Policy | None:
+        """The best policy that is verified to keep every limit; None where none is."""
+        return self.handover.policy if self.handover.verified else None
 
     def evaluate(self, episodes: int = 10_000, deterministic: bool = False, seed: int = 0) -> Evaluation:
         """Fresh episodes of the policy, with intervals and verdicts."""
@@ -232,7 +238,11 @@ def _train(
         say(f"training done in {time.monotonic() - started:.1f} s; choosing and verifying the policy to hand over")
         stopper.at_once(_farewell(plan, environment, progress.iteration, progress.iteration, folder))
         key = jax.random.fold_in(jax.random.key(config.seed), HANDOVER_STREAM)
-        handed = hand_over(environment, constraints, progress.candidates, config.evaluation, key, say)
+        candidates, looks = progress.candidates, progress.looks
+        known = verified_so_far(candidates, looks, config.evaluation)
+        handed = hand_over(environment, constraints, candidates, config.evaluation, key, say, len(looks), known)
+        doubts = evidence.against(constraints, candidates, handed, progress.records, plan.rules)
+        handed = replace(handed, evidence=doubts)
         steps = plan.iterations * plan.steps_per_iteration(environment)
         seconds = time.monotonic() - started
         run = Run(name, environment, config, constraints, handed, progress.records, steps, seconds, folder)
@@ -265,7 +275,7 @@ def _train_to_the_end(
         listeners.append(JsonLines(folder / folders.METRICS, progress.records))
     started = time.monotonic() - progress.seconds
     while progress.iteration < plan.iterations:
-        progress = next_point(plan, environment, session, progress, chunk, started)
+        progress = next_point(plan, environment, session, progress, chunk, started, say)
         for logger in listeners:
             logger.record(progress.records[-1])
         _check_finite(progress)
@@ -284,24 +294,36 @@ def _farewell(plan: Plan, environment: Environment, iteration: int, saved: int, 
 
 
 def next_point(
-    plan: Plan, environment: Environment, session: Session, progress: Progress, chunk: int, started: float
+    plan: Plan,
+    environment: Environment,
+    session: Session,
+    progress: Progress,
+    chunk: int,
+    started: float,
+    say: Callable[[str], None],
 ) -> Progress:
     """Where the run stands `chunk` iterations later: what they measured, and the policy that they led to."""
     begun, faults = time.monotonic(), session.faults
     state, metrics = jax.block_until_ready(session.advance(progress.state, chunk))
     record = make_record(plan, environment, state, metrics, time.monotonic() - begun)
-    candidates, key, seen = _present_policy(plan, environment, state, metrics, progress.evaluation_key)
+    seen, key, met = _present_policy(plan, environment, state, metrics, progress.evaluation_key)
+    config, candidates, points = plan.config, [*progress.candidates, *met], plan.iterations // chunk
+    looks = look_along_the_way(
+        environment, plan.constraints, candidates, progress.looks, config.evaluation, config.seed,
+        int(state.iteration) // chunk, points, say,
+    )  # fmt: skip
     seconds = time.monotonic() - started
-    record |= seen | {"faults": progress.faults + session.faults - faults, "time/seconds": round(seconds, 3)}
-    return Progress(state, key, (*progress.records, record), (*progress.candidates, *candidates), seconds)
+    record |= seen | looks_record(looks)
+    record |= {"faults": progress.faults + session.faults - faults, "time/seconds": round(seconds, 3)}
+    return Progress(state, key, (*progress.records, record), tuple(candidates), looks, seconds)
 
 
 def _present_policy(
     plan: Plan, environment: Environment, state: TrainState, metrics: Metrics, key: jax.Array
-) -> tuple[list[Candidate], jax.Array, Record]:
-    """The present policy as candidates for the hand-over, and what fresh episodes show of it."""
+) -> tuple[Record, jax.Array, list[Candidate]]:
+    """What fresh episodes show of the present policy, and it as candidates for the hand-over."""
     if not plan.config.evaluation.episodes:
-        return [_seen_in_training(state, metrics)], key, {}
+        return {}, key, [_seen_in_training(state, metrics)]
     candidates: list[Candidate] = []
     record: Record = {}
     for greedy in (False, True):
@@ -309,7 +331,7 @@ def _present_policy(
         candidate, seen = _look(plan, environment, state, greedy, plan.config.evaluation, fresh)
         candidates.append(candidate)
         record |= evaluation_record(seen, "greedy" if greedy else "sampled")
-    return candidates, key, record
+    return record, key, candidates
 
 
 def _say_what_was_strange(plan: Plan, progress: Progress, say: Callable[[str], None]) -> None:
