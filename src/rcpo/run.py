@@ -5,7 +5,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
-from functools import partial
+from functools import cached_property, partial
 from pathlib import Path
 from typing import Any, final
 
@@ -15,6 +15,7 @@ from jaxtyping import PyTree
 
 from rcpo import envs, episodes, evidence, exact, host, presets
 from rcpo import folder as folders
+from rcpo.actor import Actor, Seed, weightiest
 from rcpo.config import EvaluationConfig, TrainConfig
 from rcpo.constraints import Constraint, labels, parse_all
 from rcpo.envs.base import Environment, HostEnvironment, JaxEnvironment, NetworkFactory
@@ -71,6 +72,30 @@ class Run:
     def best(self) -> Policy | None:
         """The best policy that is verified to keep every limit; None where none is."""
         return self.handover.policy if self.handover.verified else None
+
+    def act(self, obs: Any, deterministic: bool = True, seed: Seed | None = None, component: int | None = None) -> Any:
+        """The action for one observation, or for a batch of them, in the environment's units.
+
+        What the verdict is about is `actor()`: it draws actions, and one network per episode, as training did.
+        """
+        actor = self._actor
+        chosen = self._weightiest if component is None else component
+        if not 0 <= chosen < self.policy.components:
+            raise UsageError(f"got the component {chosen}; this policy has {self.policy.components}, counted from 0")
+        generator = actor.generator if seed is None else np.random.default_rng(seed)
+        return actor.act_as(obs, chosen, deterministic, generator)
+
+    def actor(self, seed: Seed = 0, deterministic: bool = False) -> Actor:
+        """Plays the policy as it was verified: `act(obs)` at every step, `reset()` at the start of every episode."""
+        return Actor(self.environment, self.policy, deterministic, seed)
+
+    @cached_property
+    def _actor(self) -> Actor:
+        return self.actor()
+
+    @cached_property
+    def _weightiest(self) -> int:
+        return weightiest(self.policy)
 
     def evaluate(self, episodes: int = 10_000, deterministic: bool = False, seed: int = 0) -> Evaluation:
         """Fresh episodes of the policy, with intervals and verdicts."""

@@ -1,0 +1,276 @@
+"""A run's policy as one ONNX file: what it sees goes in as it comes, actions come out as the environment takes them.
+
+The normaliser, the network, and the scaling and clipping of actions are inside; the constraint card is in the metadata.
+"""
+
+import json
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final, final
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float, PyTree
+
+from rcpo import __version__
+from rcpo.checkpoint import read_json, write_atomically
+from rcpo.envs.base import Box
+from rcpo.errors import UsageError
+from rcpo.folder import CONFIG, verdict_document, versions
+from rcpo.networks import CONVOLUTIONS, ConvolutionalActorCritic, Linear, SeparateActorCritic, TabularActorCritic
+from rcpo.normalise import CLIP, SMALLEST_VARIANCE
+
+if TYPE_CHECKING:
+    from onnx import ModelProto, NodeProto, TensorProto
+
+    from rcpo.run import Run
+
+OPSET, IR_VERSION = 17, 8
+"""Of 2022: every runtime reads them, and nothing newer is needed."""
+CARD: Final = "rcpo"
+"""The metadata's key under which the constraint card stands, as JSON."""
+CHECKED, TOLERANCE = 1000, 1e-5
+"""On so many observations the file is compared with the run's own policy before it is written."""
+
+
+@final
+@dataclass(frozen=True)
+class Exported:
+    """What was written, and how far it is from the run's own policy."""
+
+    path: Path
+    difference: float
+    card: dict[str, Any]
+
+
+def need(module: str, extra: str, what: str) -> Any:
+    """An optional module, or one sentence that says how to get it."""
+    import importlib
+
+    try:
+        return importlib.import_module(module)
+    except ImportError:
+        raise UsageError(f"{what} needs {module}, which is not installed: pip install 'rcpo[{extra}]'") from None
+
+
+@final
+class Graph:
+    """Nodes and constants of a graph in the making; every value gets a name of its own."""
+
+    def __init__(self) -> None:
+        self.helper = need("onnx.helper", "onnx", "the export")
+        self.numpy_helper = need("onnx.numpy_helper", "onnx", "the export")
+        self.nodes: list[NodeProto] = []
+        self.constants: list[TensorProto] = []
+
+    def constant(self, value: Any) -> str:
+        name = f"constant_{len(self.constants)}"
+        self.constants.append(self.numpy_helper.from_array(np.asarray(value), name))
+        return name
+
+    def __call__(self, operator: str, *inputs: Any, name: str = "", **attributes: Any) -> str:
+        """One node; inputs are names, or arrays, which become constants. The name of what it gives."""
+        names = [value if isinstance(value, str) else self.constant(value) for value in inputs]
+        output = name or f"value_{len(self.nodes)}"
+        self.nodes.append(self.helper.make_node(operator, names, [output], **attributes))
+        return output
+
+
+def layer(graph: Graph, x: str, linear: Linear) -> str:
+    return graph("Gemm", x, np.asarray(linear.weight), np.asarray(linear.bias))
+
+
+def outputs_of(graph: Graph, network: Any, x: str) -> str:
+    """Logits or means, [N, A], of what is seen."""
+    if isinstance(network, TabularActorCritic):
+        return graph("Gather", np.asarray(network.logits), x, axis=0)
+    if isinstance(network, ConvolutionalActorCritic):
+        return convolutional(graph, network, x)
+    if not isinstance(network, SeparateActorCritic):
+        raise UsageError(f"got a network of the kind {type(network).__name__}, which cannot be exported yet")
+    if network.sight is not None:
+        scale = 1.0 / np.sqrt(np.asarray(network.sight.variance) + np.float32(SMALLEST_VARIANCE))
+        x = graph("Mul", graph("Sub", x, np.asarray(network.sight.mean)), scale.astype(np.float32))
+        x = graph("Clip", x, np.float32(-CLIP), np.float32(CLIP))
+    *hidden, last = network.actor.body.layers
+    for linear in hidden:
+        x = graph("Tanh", layer(graph, x, linear))
+    return layer(graph, x, last)
+
+
+def convolutional(graph: Graph, network: ConvolutionalActorCritic, x: str) -> str:
+    """The Mars Rover's network; its weights lie in the order of patches: row, column, channel."""
+    for linear, (outputs, kernel, stride) in zip(network.trunk, CONVOLUTIONS, strict=True):
+        weight = np.asarray(linear.weight).reshape(kernel, kernel, -1, outputs).transpose(3, 2, 0, 1)
+        bias = np.asarray(linear.bias)
+        x = graph("Relu", graph("Conv", x, np.ascontiguousarray(weight), bias, strides=[stride, stride]))
+    x = graph("Flatten", graph("Transpose", x, perm=[0, 2, 3, 1]), axis=1)
+    return layer(graph, graph("Relu", layer(graph, x, network.actor[0])), network.actor[1])
+
+
+def chosen_rows(graph: Graph, parts: list[str]) -> str:
+    """Of what every network of a mixture gives, in each row what the `component` of that row does."""
+    if len(parts) == 1:
+        return parts[0]
+    axis = np.array([1], np.int64)
+    stacked = graph("Concat", *(graph("Unsqueeze", part, axis) for part in parts), axis=1)
+    return graph("GatherND", stacked, graph("Unsqueeze", "component", axis), batch_dims=1)
+
+
+def choices(graph: Graph, networks: list[Any], greedy: list[bool]) -> None:
+    """Outputs for choices: `probabilities` as the policy draws, and its likeliest `action`."""
+    logits = [outputs_of(graph, network, "observation") for network in networks]
+    # A greedy network draws nothing: all of its probability is on one action.
+    drawn = [graph("Hardmax" if sure else "Softmax", x, axis=-1) for x, sure in zip(logits, greedy, strict=True)]
+    graph("Identity", chosen_rows(graph, drawn), name="probabilities")
+    graph("ArgMax", chosen_rows(graph, logits), axis=-1, keepdims=0, name="action")
+
+
+def motions(graph: Graph, networks: list[Any], greedy: list[bool], box: Box) -> None:
+    """Outputs for motors: `mean` and `std` to draw from, then to be cut off at the range; `action` is the mean, cut."""
+    low, high = np.asarray(box.low, np.float32), np.asarray(box.high, np.float32)
+    half = np.float32(0.5) * (high - low)
+    middle = np.float32(0.5) * (high + low)
+    units = [outputs_of(graph, network, "observation") for network in networks]
+    mean = graph("Add", middle, graph("Mul", half, chosen_rows(graph, units)), name="mean")
+    spreads = []
+    for network, sure, unit in zip(networks, greedy, units, strict=True):
+        std = np.zeros_like(half) if sure else half * np.exp(np.asarray(network.actor.log_std))
+        spreads.append(graph("Expand", std[None].astype(np.float32), graph("Shape", unit)))
+    graph("Identity", chosen_rows(graph, spreads), name="std")
+    graph("Min", graph("Max", mean, low), high, name="action")
+
+
+def model_of(run: "Run", component: int | None, card: dict[str, Any]) -> "ModelProto":
+    """The policy, or one of its networks, as an ONNX model."""
+    onnx = need("onnx", "onnx", "the export")
+    graph, spec, policy = Graph(), run.environment.spec, run.policy
+    picked = range(policy.components) if component is None else [component]
+    networks = [jax.tree.map(lambda leaf, m=m: np.asarray(leaf[m]), policy.networks) for m in picked]
+    greedy = [bool(policy.greedy[m]) for m in picked]
+    floats, integers, rows = onnx.TensorProto.FLOAT, onnx.TensorProto.INT64, "N"
+    kind = floats if spec.observation_shape else integers
+    value = graph.helper.make_tensor_value_info
+    inputs = [value("observation", kind, [rows, *spec.observation_shape])]
+    if len(networks) > 1:
+        inputs.append(value("component", integers, [rows]))
+    if isinstance(spec.actions, int):
+        choices(graph, networks, greedy)
+        outputs = [value("action", integers, [rows]), value("probabilities", floats, [rows, spec.actions])]
+    else:
+        motions(graph, networks, greedy, spec.actions)
+        outputs = [value(name, floats, [rows, spec.outputs]) for name in ("action", "mean", "std")]
+    made = graph.helper.make_model(
+        graph.helper.make_graph(graph.nodes, "policy", inputs, outputs, graph.constants),
+        opset_imports=[graph.helper.make_opsetid("", OPSET)],
+        ir_version=IR_VERSION,
+        producer_name="rcpo",
+        producer_version=__version__,
+        doc_string=f"A policy for {spec.name}; the metadata's entry '{CARD}' is its constraint card, as JSON.",
+    )
+    graph.helper.set_model_props(made, {CARD: json.dumps(card)})
+    onnx.checker.check_model(made, full_check=True)
+    return made
+
+
+def constraint_card(run: "Run", component: int | None) -> dict[str, Any]:
+    """What one has to know of a policy that is far from the run that made it."""
+    spec, policy = run.environment.spec, run.policy
+    document = read_json(run.folder / CONFIG) if run.folder else {}
+    actions: Any = spec.actions if isinstance(spec.actions, int) else asdict(spec.actions)
+    whole = component is None
+    return {
+        "environment": run.environment_name,
+        "environment_settings": asdict(run.config.env),
+        "observation": {
+            "shape": list(spec.observation_shape),
+            "meaning": "as the environment gives it" if spec.observation_shape else "the state's number",
+        },
+        "actions": actions,
+        "component": component,
+        "weights": [float(weight) for weight in policy.weights] if whole else None,
+        "about": ("the verdict is about actions drawn from the outputs"
+                  + (", one network drawn by `weights` for each episode" if policy.components > 1 else "")
+                  + ("" if whole else "; this file is one network of that mixture alone")),
+        "verdict": verdict_document(run),
+        "constraints": [str(constraint) for constraint in run.constraints],
+        "method": run.config.method,
+        "seed": run.config.seed,
+        "steps": run.steps,
+        "command": document.get("command", "rcpo.train(...)"),
+        "versions": document.get("versions", versions()),
+        "exported_with": versions(),
+    }  # fmt: skip
+
+
+def export(run: "Run", path: str | Path, component: int | None = None) -> Exported:
+    """Write the policy as ONNX, once it was found to do what the run's own policy does.
+
+    A mixture becomes one model with a second input, `component`: which network each row follows. With `component`
+    given here, the file holds that network alone.
+    """
+    path = Path(path)
+    if component is not None and not 0 <= component < run.policy.components:
+        raise UsageError(f"got the component {component}; this policy has {run.policy.components}, counted from 0")
+    card = constraint_card(run, component)
+    written = model_of(run, component, card).SerializeToString()
+    difference = farthest(run, written, component)
+    if not difference <= TOLERANCE:
+        raise UsageError(f"the exported policy differs from the run's by {difference:.2g}, more than {TOLERANCE:g}; "
+                         "nothing was written: use another version of onnxruntime, and report it")  # fmt: skip
+    try:
+        write_atomically(path, written)
+    except OSError as error:
+        raise UsageError(f"cannot write {str(path)!r}: {error.strerror}; give another path") from None
+    return Exported(path, difference, card)
+
+
+def probe(run: "Run", count: int) -> np.ndarray:
+    """Observations of all sorts: the environment's own states, or normal ones around what training saw."""
+    spec, states, rng = run.environment.spec, None, np.random.default_rng(0)
+    if hasattr(run.environment, "states"):
+        states = run.environment.states()
+    if states is not None:
+        return np.asarray(states)[rng.integers(len(states), size=count)]
+    obs, sight = rng.normal(size=(count, *spec.observation_shape)), getattr(run.policy.networks, "sight", None)
+    if sight is not None:
+        obs = np.asarray(sight.mean)[0] + 2.0 * np.sqrt(np.asarray(sight.variance)[0]) * obs
+    return obs.astype(np.float32)
+
+
+def farthest(run: "Run", model: bytes, component: int | None, count: int = CHECKED) -> float:
+    """The largest difference between the model's numbers and the run's own networks, over all components."""
+    runtime = need("onnxruntime", "onnx", "the export")
+    session = runtime.InferenceSession(model, providers=["CPUExecutionProvider"])
+    obs = probe(run, count)
+    obs = obs if run.environment.spec.observation_shape else obs.astype(np.int64)
+    worst = 0.0
+    for m in range(run.policy.components) if component is None else [component]:
+        feed = {"observation": obs}
+        if component is None and run.policy.components > 1:
+            feed["component"] = np.full(count, m, np.int64)
+        got = dict(zip((output.name for output in session.get_outputs()), session.run(None, feed), strict=True))
+        for name, expected in in_jax(run, obs, m).items():
+            worst = max(worst, float(np.abs(got[name] - expected).max()))
+    return worst
+
+
+def in_jax(run: "Run", obs: np.ndarray, m: int) -> dict[str, np.ndarray]:
+    """What the run's own network number `m` gives, under the names of the outputs."""
+    spec, sure = run.environment.spec, bool(run.policy.greedy[m])
+    network = jax.tree.map(lambda leaf: leaf[m], run.policy.networks)
+    raw = np.asarray(_outputs(network, jnp.asarray(obs)))
+    if isinstance(spec.actions, int):
+        best = np.eye(spec.actions)[raw.argmax(axis=-1)]
+        return {"probabilities": best if sure else np.asarray(jax.nn.softmax(raw, axis=-1))}
+    low, high = (np.asarray(bound, np.float32) for bound in (spec.actions.low, spec.actions.high))
+    std = np.zeros(len(low)) if sure else np.exp(np.asarray(network.actor.log_std)) * 0.5 * (high - low)
+    mean = 0.5 * (high + low) + 0.5 * (high - low) * raw
+    return {"mean": mean, "std": np.broadcast_to(std, mean.shape), "action": np.clip(mean, low, high)}
+
+
+@jax.jit
+def _outputs(network: PyTree, obs: Array) -> Float[Array, "N A"]:
+    """The logits or means of a network."""
+    return network.actor.body(network.see(obs)) if isinstance(network, SeparateActorCritic) else network(obs)[0]

@@ -1,0 +1,194 @@
+"""Policies for numpy users: the networks' own actions, as often as they say, and nothing that is not seen."""
+
+import warnings
+from pathlib import Path
+from typing import Any
+
+import gymnasium
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from policies import finished, networks
+from scipy.stats import chisquare, kstest
+
+import rcpo
+from rcpo import folder as folders
+from rcpo.actor import Actor
+from rcpo.envs.base import Environment
+from rcpo.errors import UsageError
+from rcpo.host import in_range
+from rcpo.policy import action_probabilities, mix, single
+
+pytestmark = pytest.mark.usefixtures("quick_compile")
+
+
+@pytest.fixture(scope="module")
+def hopper() -> tuple[Environment, list[Any]]:
+    return networks("Hopper-v5", 2)
+
+
+@pytest.fixture(scope="module")
+def rover() -> tuple[Environment, list[Any]]:
+    return networks("mars-rover", 2)
+
+
+# The same as the network's own
+
+
+def test_a_robots_likeliest_actions_are_the_networks_in_the_motors_units(hopper: Any) -> None:
+    environment, (network, _) = hopper
+    run = finished(environment, single(network, False), "Hopper-v5", "mean(torque) <= 0.25")
+    obs = np.random.default_rng(0).normal(size=(200, 11)) * 3
+    expected = in_range(
+        environment.spec.actions, np.asarray(network.distribution(jnp.asarray(obs, jnp.float32)).mode())
+    )
+    got = run.act(obs)
+    assert got.dtype == np.float32 and got.shape == (200, 3)
+    np.testing.assert_allclose(got, expected, atol=1e-5)
+    for alone in (obs[3], obs[3].tolist()):
+        np.testing.assert_allclose(run.act(alone), got[3], atol=1e-6)
+    assert np.abs(got).max() <= 1.0 and np.abs(got).max() > 0.1
+
+
+def test_a_robots_drawn_actions_are_distributed_as_the_network_says(hopper: Any) -> None:
+    environment, (network, _) = hopper
+    network = jax.tree.map(lambda leaf: leaf, network)
+    actor = Actor(environment, single(network, False), seed=3)
+    obs = np.random.default_rng(0).normal(size=11).astype(np.float32)
+    seen = network.distribution(jnp.asarray(obs))
+    drawn = actor.act(np.tile(obs, (4000, 1)))
+    for motor in range(3):
+        mean, std = float(seen.mode()[motor]), float(np.exp(network.actor.log_std[motor]))
+        inside = drawn[np.abs(drawn[:, motor]) < 1.0, motor]  # what lies beyond the range is cut off
+        assert len(inside) > 1500
+        truncated = _truncated_normal(mean, std)
+        assert kstest(inside, truncated.cdf).pvalue > 1e-3
+
+
+def _truncated_normal(mean: float, std: float) -> Any:
+    from scipy.stats import truncnorm
+
+    return truncnorm((-1 - mean) / std, (1 - mean) / std, mean, std)
+
+
+def test_the_rovers_actions_are_the_networks(rover: Any) -> None:
+    environment, (network, _) = rover
+    policy = single(network, False)
+    run = finished(environment, policy, "mars-rover")
+    pictures = np.asarray(environment.states())[100:110]
+    chances = action_probabilities(environment, policy)[0, 100:110]
+    np.testing.assert_array_equal(run.act(pictures), chances.argmax(axis=1))
+    drawn = run.act(np.repeat(pictures[:1], 4000, axis=0), deterministic=False, seed=1)
+    assert chisquare(np.bincount(drawn, minlength=4), 4000 * chances[0] / chances[0].sum()).pvalue > 1e-3
+    action = run.act(pictures[0])
+    assert action.dtype == np.int64 and np.ndim(action) == 0
+
+
+def test_gymnasium_takes_the_actions(rover: Any) -> None:
+    environment, (network, _) = rover
+    actor = finished(environment, single(network, False), "mars-rover").actor(seed=5)
+    world = gymnasium.make("rcpo:rcpo/MarsRover-v0")
+    obs, _ = world.reset(seed=1)
+    for _ in range(10):
+        obs, *_ = world.step(actor.act(obs))
+
+
+def test_a_table_is_asked_by_the_states_number() -> None:
+    environment, (network, _) = networks("fork", 2)
+    run = finished(environment, single(network, False), "fork")
+    np.testing.assert_array_equal(run.act(np.arange(5)), np.argmax(network.logits, axis=-1))
+    assert run.act(2) == int(np.argmax(network.logits[2]))
+
+
+# Drawing
+
+
+def test_the_same_seed_the_same_actions(hopper: Any) -> None:
+    environment, (network, _) = hopper
+    run = finished(environment, single(network, False), "Hopper-v5", "mean(torque) <= 0.25")
+    obs = np.zeros((3, 11))
+    one, two, other = (run.act(obs, deterministic=False, seed=seed) for seed in (1, 1, 2))
+    np.testing.assert_array_equal(one, two)
+    assert (one != other).sum() >= 6  # some are cut off at the range
+    assert (run.act(obs, deterministic=False) != run.act(obs, deterministic=False)).any()
+    generator = np.random.default_rng(1)
+    first, second = (run.act(obs, deterministic=False, seed=generator) for _ in range(2))
+    np.testing.assert_array_equal(first, one)
+    assert (first != second).any()
+
+
+def test_a_mixture_draws_a_network_per_episode(rover: Any) -> None:
+    environment, (one, two) = rover
+    actor = Actor(environment, mix([single(one, True), single(two, False)], [0.25, 0.75]), seed=2)
+    drawn = []
+    for _ in range(2000):
+        actor.reset()
+        drawn.append(actor.component)
+    assert chisquare(np.bincount(drawn), [500, 1500]).pvalue > 1e-3
+    picture = np.asarray(environment.states())[100]
+    while actor.component != 0:
+        actor.reset()
+    assert len({int(actor.act(picture)) for _ in range(50)}) == 1  # this one is greedy, and stays until the next reset
+    while actor.component != 1:
+        actor.reset()
+    assert len({int(actor.act(picture)) for _ in range(200)}) == 4
+
+
+def test_a_mixture_without_episodes_is_its_weightiest_network_and_says_so(rover: Any) -> None:
+    environment, (one, two) = rover
+    run = finished(environment, mix([single(one, False), single(two, False)], [0.25, 0.75]), "mars-rover")
+    pictures = np.asarray(environment.states())[:60]
+    with pytest.warns(UserWarning, match="mixture of 2 networks.*use run.actor"):
+        got = run.act(pictures)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        np.testing.assert_array_equal(got, run.act(pictures))
+        for component, network in enumerate((one, two)):
+            expected = np.argmax(network(jnp.asarray(pictures))[0], axis=-1)
+            np.testing.assert_array_equal(run.act(pictures, component=component), expected)
+    with pytest.raises(UsageError, match=r"^got the component 2; this policy has 2, counted from 0$"):
+        run.act(pictures, component=2)
+
+
+# What is refused
+
+
+@pytest.mark.parametrize(
+    ("obs", "said"),
+    [
+        (np.zeros(10), r"^got an observation of shape \(10,\); Hopper-v5 shows one of shape \(11,\), or a batch of "
+                       r"shape \(N, 11\)$"),
+        (np.zeros((2, 3, 11)), r"^got an observation of shape \(2, 3, 11\)"),
+        (3.0, r"^got an observation of shape \(\)"),
+        ([[0.0] * 11, [0.0] * 10], "^got an observation whose rows differ in length; give one array$"),
+        (np.full(11, np.nan), "^got an observation with numbers that are not finite"),
+        (np.full(11, 1e300), "^got an observation with numbers that are not finite"),
+        (np.array(["a"] * 11), "^got an observation of <U1; give numbers$"),
+        (np.array([None] * 11), "^got an observation of object; give numbers$"),
+        (np.zeros(11, complex), "^got an observation of complex128; give numbers$"),
+    ],
+)  # fmt: skip
+def test_what_a_robot_cannot_see_is_one_sentence(hopper: Any, obs: Any, said: str) -> None:
+    environment, (network, _) = hopper
+    with pytest.raises(UsageError, match=said):
+        Actor(environment, single(network, False)).act(obs)
+
+
+@pytest.mark.parametrize("obs", [5, -1, 1.0, np.nan, [0, 7], True])
+def test_a_state_that_does_not_exist_is_one_sentence(obs: Any) -> None:
+    environment, (network,) = networks("fork", 1)
+    with pytest.raises(UsageError, match=r"fork shows the state's number, an integer from 0 to 4$"):
+        Actor(environment, single(network, False)).act(obs)
+
+
+# A run read back
+
+
+def test_a_loaded_run_acts(tmp_path: Path) -> None:
+    environment, (network, _) = networks("fork", 2)
+    run = finished(environment, single(network, False), "fork")
+    folders.write_config(tmp_path, "fork", run.config)
+    folders.write_result(run, tmp_path)
+    (tmp_path / folders.METRICS).write_text("")
+    np.testing.assert_array_equal(rcpo.load(tmp_path).act(np.arange(5)), run.act(np.arange(5)))
