@@ -13,6 +13,7 @@ from rcpo.errors import EnvironmentFault, UsageError
 if TYPE_CHECKING:
     from rcpo.config import CheckpointConfig, EvaluationConfig, LearnerConfig, MultiplierConfig, TrainConfig
     from rcpo.constraints import Constraint, Event, parse
+    from rcpo.controller import Multipliers
     from rcpo.folder import load
     from rcpo.functionals import (
         Discounted,
@@ -27,6 +28,7 @@ if TYPE_CHECKING:
     from rcpo.run import Run, resume, train
     from rcpo.schedules import Schedule
     from rcpo.truth import solve
+    from rcpo.wrappers import RewardConstrained, RewardConstrainedVector
 
 __version__ = "0.1.0"
 
@@ -42,7 +44,10 @@ __all__ = [
     "Maximum",
     "Mean",
     "MultiplierConfig",
+    "Multipliers",
     "Probability",
+    "RewardConstrained",
+    "RewardConstrainedVector",
     "Run",
     "Schedule",
     "Sum",
@@ -69,7 +74,10 @@ _HOME = {
     "Maximum": "functionals",
     "Mean": "functionals",
     "MultiplierConfig": "config",
+    "Multipliers": "controller",
     "Probability": "functionals",
+    "RewardConstrained": "wrappers",
+    "RewardConstrainedVector": "wrappers",
     "Run": "run",
     "Schedule": "schedules",
     "Sum": "functionals",
