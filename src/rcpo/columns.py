@@ -1,7 +1,7 @@
 """Where the cost columns of somebody else's environment are found: in what it reports, or worked out by a function."""
 
 import math
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any, Final, final
 
 import numpy as np
@@ -9,8 +9,6 @@ import numpy as np
 from rcpo.constraints import Constraint
 from rcpo.errors import UsageError
 
-CostFunction = Callable[[Any, Any, Any, Any], Any]
-"""cost(obs, action, next_obs, info): what a step cost; of all copies at once where the environment is a vector."""
 _LISTED: Final = 20
 """So many keys are listed in a message at most."""
 
@@ -19,8 +17,9 @@ _LISTED: Final = 20
 class Columns:
     """The cost columns that the constraints name, each read from a place of its own.
 
-    A column is a key of `info`, with dots for a key inside a key. `costs` says otherwise: a function is the column
-    `cost`, a mapping gives a function or another key for each column. A step whose info lacks a column costs `missing`.
+    A column is a key of `info`, with dots for a key inside a key. `costs` says otherwise: a function
+    cost(obs, action, next_obs, info) is the column `cost`, a mapping gives such a function or another key for each
+    column. A step whose info lacks a column costs `missing`.
     """
 
     def __init__(self, constraints: tuple[Constraint, ...], costs: Any = None, missing: float | None = None):
@@ -28,10 +27,13 @@ class Columns:
         if not isinstance(given, Mapping) or not all(isinstance(v, str) or callable(v) for v in given.values()):
             raise UsageError(f"got {costs!r} as costs; give a function cost(obs, action, next_obs, info), or a mapping "
                              "of columns to functions and keys of info")  # fmt: skip
-        columns = list(dict.fromkeys(constraint.column for constraint in constraints))
-        self.names = tuple(map(_name, columns))
-        self.place = tuple(columns.index(constraint.column) for constraint in constraints)
-        self.sources = tuple(given.get(column, column) for column in columns)
+        functions = {constraint.column: constraint.cost for constraint in constraints}
+        for constraint in constraints:
+            if functions[constraint.column] != constraint.cost:
+                raise UsageError(f"two cost functions are called {constraint.column}; give them different names")
+        self.names = tuple(functions)
+        self.place = tuple(self.names.index(constraint.column) for constraint in constraints)
+        self.sources = tuple(given.get(name, function or name) for name, function in functions.items())
         self.called = any(map(callable, self.sources))
         for name in given:
             if name not in self.names:
@@ -99,10 +101,6 @@ class Columns:
             raise _unknown(name, info)
         known = np.zeros(len(wanted)) if cost is None else _batch(name, cost, there)
         return known if self.missing is None else np.where(wanted & ~there, self.missing, known)
-
-
-def _name(column: Any) -> str:
-    return column if isinstance(column, str) else getattr(column, "__name__", str(column))
 
 
 def _find(info: Mapping[str, Any], path: str) -> tuple[Any, Any] | None:

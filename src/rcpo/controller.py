@@ -11,7 +11,7 @@ import numpy as np
 
 from rcpo import ascent
 from rcpo.config import MultiplierConfig
-from rcpo.constraints import Constraint, parse
+from rcpo.constraints import Constraint, labels, parse
 from rcpo.errors import UsageError, nearest
 from rcpo.schedules import Schedule
 
@@ -49,11 +49,13 @@ class Multipliers:
         self.config = _rule(config, settings)
         self.episodes_per_update, self.iterations = episodes_per_update, updates
         self.centred_penalty, self.divide_by_multiplier = centred_penalty, divide_by_multiplier
+        self._rules = ascent.rules(self.config, self.constraints)
         self._check()
+        self.names = labels(self.constraints)
         self._limit = np.array([constraint.limit for constraint in self.constraints], float)
         self._sign = np.array([constraint.sign for constraint in self.constraints], float)
         count = len(self.constraints)
-        self._multiplier = self._integral = np.full(count, self.config.initial)
+        self._multiplier = self._integral = ascent.each(self._rules, lambda rule: rule.initial)
         self._first, self._sums = np.zeros(count), np.zeros(count)
         self._episodes = 0
         self.updates = 0
@@ -80,14 +82,14 @@ class Multipliers:
 
     @property
     def value(self) -> dict[str, float]:
-        """Each multiplier by its constraint."""
+        """Each multiplier, by what its constraint bounds."""
         return dict(self.shown)
 
     def record(self, values: Sequence[float]) -> None:
         """One finished episode, by its value under each constraint."""
         self._sums = self._sums + np.asarray(values, float)
         if not np.isfinite(self._sums).all():
-            raise UsageError(f"an episode's values are {dict(zip(self.shown, values, strict=True))}; "
+            raise UsageError(f"an episode's values are {dict(zip(self.names, values, strict=True))}; "
                              "a value must be a finite number")  # fmt: skip
         self._episodes += 1
         if self._episodes >= self.episodes_per_update:
@@ -100,15 +102,16 @@ class Multipliers:
         if self.updates == 0:
             self._first = value
         violation = self._sign * (value - self._aim(known=True))
+        steps = np.full(len(value), float(self.updates))
         self._integral, self._multiplier = ascent.climb(
-            self.config, self._integral, self.updates, violation, self._limit, self.iterations or 1
+            self._rules, self._integral, steps, violation, self._limit, self.iterations or 1
         )
         self.updates += 1
         self._publish()
 
     def _aim(self, known: bool) -> np.ndarray:
         done = np.float64(self.updates)
-        return ascent.aim(self.config, self._limit, self._sign, self._first, known, done, self.iterations or 1)
+        return ascent.aim(self._rules, self._limit, self._sign, self._first, known, done, self.iterations or 1)
 
     def _publish(self) -> None:
         """r_hat = scale r + rebate - weights . penalty: what a step needs, worked out once per update.
@@ -121,7 +124,7 @@ class Multipliers:
         spared = zip(self.constraints, self._aim(known=self.updates > 0), strict=True)
         free = np.array([float(c.functional.allowance(aim)) for c, aim in spared])
         self.rebate = float(signed @ free) if self.centred_penalty else 0.0
-        self.shown = dict(zip(map(str, self.constraints), self._multiplier.tolist(), strict=True))
+        self.shown = dict(zip(self.names, self._multiplier.tolist(), strict=True))
 
     def penalise(self, reward: Any, penalty: Any) -> Any:
         """The penalised reward [...] of rewards [...] and penalties [..., K], with the multipliers as they are now."""
@@ -131,7 +134,7 @@ class Multipliers:
         """All that the multipliers go on from, ready for JSON."""
         arrays = {"multiplier": self._multiplier, "integral": self._integral, "first": self._first, "sums": self._sums}
         return {
-            "constraints": list(self.shown),
+            "constraints": [constraint.bound for constraint in self.constraints],
             "updates": self.updates,
             "episodes": self._episodes,
             **{name: array.tolist() for name, array in arrays.items()},
@@ -140,18 +143,20 @@ class Multipliers:
     def load_state_dict(self, state: Any) -> None:
         """Go on from what `state_dict` gave."""
         found = state.get("constraints") if isinstance(state, dict) else None
-        if found != list(self.shown):
-            raise UsageError(f"the saved multipliers belong to the constraints {found}, these are {list(self.shown)}")
+        bounds = [constraint.bound for constraint in self.constraints]
+        if found != bounds:
+            raise UsageError(f"the saved multipliers belong to the constraints {found}, these are {bounds}")
         try:
             arrays = {name: np.asarray(state[name], float) for name in (*_STATE, "sums")}
             updates, episodes = int(state["updates"]), int(state["episodes"])
         except (KeyError, TypeError, ValueError) as error:
             raise UsageError(f"the saved multipliers are damaged ({error!r}); save them again") from None
         sound = all(array.shape == self._limit.shape and np.isfinite(array).all() for array in arrays.values())
-        inside = all(((arrays[n] >= 0.0) & (arrays[n] <= self.config.maximum)).all() for n in _STATE[:2] if sound)
+        maximum = ascent.each(self._rules, lambda rule: rule.maximum)
+        inside = all(((arrays[n] >= 0.0) & (arrays[n] <= maximum)).all() for n in _STATE[:2] if sound)
         if not sound or not inside or updates < 0 or episodes < 0:
             raise UsageError(f"the saved multipliers {state['multiplier']} are not {len(self._limit)} numbers in "
-                             f"[0, lambda_max = {self.config.maximum:g}]")  # fmt: skip
+                             f"[0, lambda_max = {maximum.tolist()}]")  # fmt: skip
         self._multiplier, self._integral = arrays["multiplier"], arrays["integral"]
         self._first, self._sums = arrays["first"], arrays["sums"]
         self.updates, self._episodes = updates, episodes
@@ -182,7 +187,7 @@ def _read(constraints: Any) -> tuple[Constraint, ...]:
     for given in read:
         if not isinstance(given, Constraint):
             raise UsageError(f"got {given!r} as a constraint; give a text such as \"P(crash) <= 0.01\"")
-    if len(set(map(str, read))) != len(read):
+    if len({given.bound for given in read}) != len(read):
         raise UsageError("the same constraint was given twice; give each once")
     return read
 

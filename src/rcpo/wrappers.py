@@ -18,9 +18,9 @@ from gymnasium.utils import RecordConstructorArgs
 from gymnasium.vector import VectorEnv, VectorWrapper
 
 from rcpo.columns import Columns
-from rcpo.constraints import FUNCTIONALS, Functional
 from rcpo.controller import Multipliers, shared
 from rcpo.errors import UsageError
+from rcpo.functionals import BUILT_IN, Functional
 
 KEY: Final = "rcpo"
 
@@ -32,10 +32,10 @@ class Account:
     def __init__(self, multipliers: Multipliers, columns: Columns):
         self.multipliers, self.columns = multipliers, columns
         bounds = multipliers.constraints
-        self._texts = tuple(map(str, bounds))
+        self._names = multipliers.names
         self._functionals = tuple(bound.functional for bound in bounds)
         self._terms = tuple(
-            (k, bound.functional, column, bound.sign)
+            (k, bound.functional, column, bound.event, bound.sign)
             for k, (bound, column) in enumerate(zip(bounds, columns.place, strict=True))
         )
         self.open()
@@ -52,8 +52,10 @@ class Account:
         multipliers, totals, length = self.multipliers, self._totals, self._length
         costs = self.columns.read(obs, action, next_obs, info)
         weights, paid, penalties = multipliers.weights, 0.0, []
-        for k, functional, column, sign in self._terms:
+        for k, functional, column, event, sign in self._terms:
             before, cost = totals[k], costs[column]
+            if event is not None:
+                cost = event(cost)
             totals[k] = after = functional.step(before, cost, length)
             penalty = float(sign * functional.penalty(before, after, cost))
             penalties.append(penalty)
@@ -63,7 +65,7 @@ class Account:
         told = {
             "reward": reward,
             "costs": dict(zip(self.columns.names, costs, strict=True)),
-            "penalties": dict(zip(self._texts, penalties, strict=True)),
+            "penalties": dict(zip(self._names, penalties, strict=True)),
             "multipliers": multipliers.shown,
         }
         penalised = multipliers.scale * reward + multipliers.rebate - paid
@@ -76,14 +78,14 @@ class Account:
         values = [float(functional.value(total, self._length)) for functional, total in pairs]
         if training:
             self.multipliers.record(values)
-        told = {"reward": self._reward, "length": self._length, "values": dict(zip(self._texts, values, strict=True))}
+        told = {"reward": self._reward, "length": self._length, "values": dict(zip(self._names, values, strict=True))}
         self.open()
         return told
 
 
 def _nothing(functional: Functional) -> Any:
     """Zero as the functional adds it up: a plain float is fastest, but a user's own may ask for an array's methods."""
-    return 0.0 if type(functional) in FUNCTIONALS.values() else np.float64(0.0)
+    return 0.0 if type(functional) in BUILT_IN.values() else np.float64(0.0)
 
 
 @final
@@ -184,7 +186,7 @@ class RewardConstrainedVector(VectorWrapper):
         self.multipliers = shared(constraints, settings)
         self.training = training
         self._columns = Columns(self.multipliers.constraints, costs, missing)
-        self._texts = tuple(map(str, self.multipliers.constraints))
+        self._names = self.multipliers.names
         # Gymnasium 1.0 knew one mode only, and did not name it.
         mode = envs.metadata.get("autoreset_mode", "NextStep")
         self._next_step = getattr(mode, "value", mode) == "NextStep"
@@ -222,8 +224,8 @@ class RewardConstrainedVector(VectorWrapper):
         told = {
             "reward": np.array(rewards, float),
             "costs": dict(zip(self._columns.names, costs, strict=True)),
-            "penalties": dict(zip(self._texts, penalties.T, strict=True)),
-            "multipliers": {text: np.full(len(ended), value) for text, value in self.multipliers.shown.items()},
+            "penalties": dict(zip(self._names, penalties.T, strict=True)),
+            "multipliers": {name: np.full(len(ended), value) for name, value in self.multipliers.shown.items()},
         }
         if ended.any():
             told["episode"], told["_episode"] = self._close(ended), ended.copy()
@@ -235,7 +237,7 @@ class RewardConstrainedVector(VectorWrapper):
         """The step's penalties [N, K]; running episodes grow by it where copies are `live`."""
         penalties = np.zeros((len(live), len(self._totals)))
         for k, (bound, column) in enumerate(zip(self.multipliers.constraints, self._columns.place, strict=True)):
-            before, cost = self._totals[k], costs[column]
+            before, cost = self._totals[k], bound.paid(costs[column])
             after = bound.functional.step(before, cost, self._lengths)
             penalties[:, k] = bound.sign * bound.functional.penalty(before, after, cost) * live
             self._totals[k] = _choose(live, after, before)
@@ -253,7 +255,7 @@ class RewardConstrainedVector(VectorWrapper):
         told = {
             "reward": np.where(ended, self._rewards, 0.0),
             "length": np.where(ended, self._lengths, 0),
-            "values": {text: np.where(ended, value, 0.0) for text, value in zip(self._texts, values, strict=True)},
+            "values": {name: np.where(ended, value, 0.0) for name, value in zip(self._names, values, strict=True)},
         }
         self._open(ended)
         return told
