@@ -24,12 +24,12 @@ def test_numpy_and_jax_agree(seed: int) -> None:
     integral, violation, first = rng.random(3), rng.normal(size=3), rng.normal(size=3)
     updates, known = rng.integers(0, 20, 3).astype(float), rng.random(3) < 0.5
     found = climb(RULES, integral, updates, violation, limit, 20)
-    there = climb(RULES, *map(jnp.asarray, (integral, updates, violation, limit)), 20)
+    there = climb(RULES, *(jnp.asarray(part) for part in (integral, updates, violation, limit)), iterations=20)
     np.testing.assert_allclose(found, np.asarray(there), rtol=1e-5, atol=1e-6)
     now = np.float64(seed % 20)
-    found = aim(RULES, limit, sign, first, known, now, 20)
-    there = aim(RULES, *map(jnp.asarray, (limit, sign, first, known, now)), 20)
-    np.testing.assert_allclose(found, np.asarray(there), rtol=1e-5, atol=1e-6)
+    aimed = aim(RULES, limit, sign, first, known, now, 20)
+    there = aim(RULES, *(jnp.asarray(part) for part in (limit, sign, first, known, now)), iterations=20)
+    np.testing.assert_allclose(aimed, np.asarray(there), rtol=1e-5, atol=1e-6)
 
 
 def test_each_multiplier_has_a_rule_of_its_own() -> None:
@@ -45,6 +45,7 @@ def test_each_multiplier_has_a_rule_of_its_own() -> None:
 @pytest.mark.parametrize("count", [0, 1])
 def test_few_multipliers(count: int) -> None:
     """Also none at all."""
-    integral, value = climb(RULES[:count], np.ones(count), np.zeros(count), np.ones(count), np.ones(count), 1)
+    ones = np.ones(count)
+    integral, _ = climb(RULES[:count], ones, 0.0 * ones, ones, ones, 1)
     np.testing.assert_allclose(integral, [1.5] * count)
-    assert aim(RULES[:count], np.ones(count), np.ones(count), np.ones(count), True, np.float64(0.0), 1).shape == (count,)
+    assert aim(RULES[:count], ones, ones, ones, True, np.float64(0.0), 1).shape == (count,)

@@ -1,4 +1,4 @@
-"""The slow timescale's formulas, in arithmetic that the arrays of numpy and of JAX share: one rule for every learner."""
+"""The slow timescale's formulas, in arithmetic that the arrays of numpy and of JAX share: one rule for all learners."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
@@ -57,9 +57,7 @@ def aim(rules: Rules, limit: Any, sign: Any, first: Any, known: Any, iteration: 
     return above * end * (start / end) ** left + (1.0 - above) * (place + sign * beyond * left)
 
 
-def climb(
-    rules: Rules, integral: Any, updates: Any, violation: Any, limit: Any, iterations: int
-) -> tuple[Any, Any]:
+def climb(rules: Rules, integral: Any, updates: Any, violation: Any, limit: Any, iterations: int) -> tuple[Any, Any]:
     """lambda <- Gamma[lambda + eta_1(k) (J_C - alpha)], Gamma projecting onto [0, lambda_max] (paper, Eq. 5 and 8).
 
     Returns the integral I, which is this rule, and the multiplier [K]. With a proportional gain p the multiplier is

@@ -24,15 +24,15 @@ _STATE: Final = ("multiplier", "integral", "first")
 class Multipliers:
     """One multiplier for each constraint, shared by however many environments feel it.
 
-    Every finished episode is recorded; each `episodes_per_update` of them move the multipliers once, by the rule that
+    `constraints` are texts or `Constraint`s, or one of them. Every finished episode is recorded; each `episodes_per_update` of them move the multipliers once, by the rule that
     `rcpo.train` uses (the paper's integral rule unless the settings say otherwise). Settings are the fields of
     `MultiplierConfig`, as words or as such a record.
     """
 
     def __init__(
         self,
-        constraints: str | Constraint | Iterable[str | Constraint],
-        config: MultiplierConfig | None = None,
+        constraints: Any,
+        config: Any = None,
         *,
         episodes_per_update: int = 10,
         updates: int | None = None,
@@ -119,11 +119,11 @@ class Multipliers:
         Plain numbers, for a step of a small environment takes no longer than a few operations on arrays.
         """
         self.scale = 1.0 / (1.0 + float(self._multiplier.sum())) if self.divide_by_multiplier else 1.0
-        signed = self.scale * self._sign * self._multiplier
-        self.weights: list[float] = signed.tolist()
+        weights = self.scale * self._multiplier
+        self.weights: list[float] = weights.tolist()
         spared = zip(self.constraints, self._aim(known=self.updates > 0), strict=True)
         free = np.array([float(c.functional.allowance(aim)) for c, aim in spared])
-        self.rebate = float(signed @ free) if self.centred_penalty else 0.0
+        self.rebate = float((weights * self._sign) @ free) if self.centred_penalty else 0.0
         self.shown = dict(zip(self.names, self._multiplier.tolist(), strict=True))
 
     def penalise(self, reward: Any, penalty: Any) -> Any:
@@ -182,11 +182,11 @@ def _read(constraints: Any) -> tuple[Constraint, ...]:
     if isinstance(constraints, str | Constraint):
         constraints = [constraints]
     if not isinstance(constraints, Iterable):
-        raise UsageError(f"got {constraints!r} as constraints; give a list such as [\"P(crash) <= 0.01\"]")
+        raise UsageError(f'got {constraints!r} as constraints; give a list such as ["P(crash) <= 0.01"]')
     read = tuple(parse(given) if isinstance(given, str) else given for given in constraints)
     for given in read:
         if not isinstance(given, Constraint):
-            raise UsageError(f"got {given!r} as a constraint; give a text such as \"P(crash) <= 0.01\"")
+            raise UsageError(f'got {given!r} as a constraint; give a text such as "P(crash) <= 0.01"')
     if len({given.bound for given in read}) != len(read):
         raise UsageError("the same constraint was given twice; give each once")
     return read
@@ -198,13 +198,12 @@ def _rule(config: Any, settings: dict[str, Any]) -> MultiplierConfig:
     for name in settings:
         if name not in _SETTINGS:
             raise UsageError(f"unknown setting {name!r} of the multipliers{nearest(name, _SETTINGS)}")
-    step_size = settings.get("step_size")
+    rule, step_size = settings.get("rule", "integral"), settings.get("step_size")
+    if rule not in RULES:
+        raise UsageError(f"unknown rule {rule!r} of the multipliers{nearest(str(rule), RULES)}")
     if isinstance(step_size, int | float):
         settings["step_size"] = Schedule(float(step_size))
-    rule = dataclasses.replace(config or MultiplierConfig(), **settings)
-    if rule.rule not in RULES:
-        raise UsageError(f"unknown rule {rule.rule!r} of the multipliers{nearest(str(rule.rule), RULES)}")
-    return rule
+    return dataclasses.replace(config or MultiplierConfig(), **settings)
 
 
 def shared(constraints: Any, settings: dict[str, Any]) -> Multipliers:
