@@ -269,7 +269,7 @@ def test_a_margin_and_a_ramp_of_ones_own() -> None:
     texts = ["mean(a) <= 0.2 with ramp 0, margin 0", "mean(b) <= 0.2", "mean(c) <= 0.2 with ramp 1"]
     config = MultiplierConfig(ramp=0.5, margin=0.1)
     found = aimed(config, known([1.0, 1.0, 1.0]), texts, 25, 100)
-    np.testing.assert_allclose(found, [0.2, 0.18 + 0.5 * 0.82, 0.18 + 0.75 * 0.82], rtol=1e-6)
+    np.testing.assert_allclose(found, [0.2, 0.18 * (1.0 / 0.18) ** 0.5, 0.18 * (1.0 / 0.18) ** 0.75], rtol=1e-6)
 
 
 @pytest.mark.parametrize(

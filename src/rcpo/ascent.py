@@ -53,7 +53,7 @@ def aim(rules: Rules, limit: Any, sign: Any, first: Any, known: Any, iteration: 
     left = there * (1.0 - iteration / (ramp * iterations)).clip(0.0, 1.0)
     far = place + sign * beyond
     above = 1.0 * ((far > 0.0) & (place > 0.0))
-    start, end = above * far + 1.0 - above, above * place + 1.0 - above
+    start, end = (above * number + (1.0 - above) for number in (far, place))
     return above * end * (start / end) ** left + (1.0 - above) * (place + sign * beyond * left)
 
 

@@ -14,7 +14,7 @@ import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any, Final, Literal, Protocol, cast, final
+from typing import Any, Final, Literal, Protocol, cast, final, runtime_checkable
 
 import numpy as np
 
@@ -314,6 +314,7 @@ def parse_all(texts: Any, columns: Sequence[str]) -> tuple[Constraint, ...]:
     return constraints
 
 
+@runtime_checkable
 class Named(Protocol):
     """What can be told apart in records: a Constraint, or what is read back of one."""
 

@@ -24,9 +24,9 @@ _STATE: Final = ("multiplier", "integral", "first")
 class Multipliers:
     """One multiplier for each constraint, shared by however many environments feel it.
 
-    `constraints` are texts or `Constraint`s, or one of them. Every finished episode is recorded; each `episodes_per_update` of them move the multipliers once, by the rule that
-    `rcpo.train` uses (the paper's integral rule unless the settings say otherwise). Settings are the fields of
-    `MultiplierConfig`, as words or as such a record.
+    `constraints` are texts or `Constraint`s, or one of them. Every finished episode is recorded; each
+    `episodes_per_update` of them move the multipliers once, by the rule that `rcpo.train` uses (the paper's integral
+    rule unless the settings say otherwise). Settings are the fields of `MultiplierConfig`, as words or as such a record.
     """
 
     def __init__(
