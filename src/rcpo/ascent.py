@@ -67,8 +67,8 @@ def climb(rules: Rules, integral: Any, updates: Any, violation: Any, limit: Any,
     sizes = (rule.gains[0].at(updates, iterations) for rule in rules)
     step_size = sum(size * own for size, own in zip(sizes, np.eye(len(rules)), strict=True))
     proportional, maximum = each(rules, lambda rule: rule.gains[1]), each(rules, lambda rule: rule.maximum)
-    relative = each(rules, lambda rule: float(rule.relative))
-    in_limits = (violation / (abs(limit) + (limit == 0.0))).clip(-1.0, 1.0)
+    relative, clip = each(rules, lambda rule: float(rule.relative)), each(rules, lambda rule: rule.clip)
+    in_limits = (violation / (abs(limit) + (limit == 0.0))).clip(-clip, clip)
     violation = relative * in_limits + (1.0 - relative) * violation
     integral = (integral + step_size * violation).clip(0.0, maximum)
     return integral, (integral + proportional * violation).clip(0.0, maximum)

@@ -37,8 +37,11 @@ class MultiplierConfig:
     ramp_start: float = 1.0
     """Where a ramp starts, as a multiple of what the untrained policy spends."""
     relative: bool = False
-    """Measure the violation in units of the limit and clip it to [-1, 1]. A limit of 0.01 can be missed by 0.99 from
-    above but by 0.01 at most from below: unclipped, a multiplier rises a hundred times faster than it falls."""
+    """Measure the violation in units of the limit and clip it to [-clip, clip]. A limit of 0.01 can be missed by 0.99
+    from above but by 0.01 at most from below: unclipped, a multiplier rises a hundred times faster than it falls."""
+    clip: float = 1.0
+    """relative only: the largest violation that counts, in units of the limit. Where only a few episodes end in an
+    iteration, what they measure is mostly chance, and a tight clip shifts its average: give a large number there."""
 
     def __post_init__(self) -> None:
         if self.maximum < 0.0:
@@ -53,6 +56,8 @@ class MultiplierConfig:
             raise UsageError(f"got a ramp over {self.ramp:g} of the run; it lies in [0, 1]")
         if self.ramp_start < 0.0:
             raise UsageError(f"got the start of the ramp {self.ramp_start:g}; give a multiple that is not negative")
+        if not self.clip > 0.0:
+            raise UsageError(f"got the clip {self.clip:g} of the violation; give a number above 0")
         if self.proportional < 0.0:
             raise UsageError(f"got the proportional gain {self.proportional:g}; give one that is not negative")
 

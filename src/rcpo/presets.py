@@ -186,7 +186,16 @@ PRESETS: Final[dict[str, Preset]] = {
             steps=2e5,
             learner=_GYM,
             multipliers=MultiplierConfig(
-                rule="pi", relative=True, step_size=Schedule(0.05), proportional=1.0, maximum=100.0, margin=0.1
+                rule="pi",
+                relative=True,
+                # Of long episodes, a few end in an iteration: a clip at 1 would let one that misses a limit of 0.05 by
+                # 0.95 weigh no more than one that keeps it by 0.05.
+                clip=3.0,
+                step_size=Schedule(0.3),
+                proportional=1.0,
+                maximum=100.0,
+                margin=0.1,
+                ramp=0.3,
             ),
             evaluation=EvaluationConfig(episodes=0, shortlist_episodes=200, verdict_episodes=1000, mixture=False),
             env=GymSettings(),
