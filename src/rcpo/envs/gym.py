@@ -38,7 +38,7 @@ class GymEnvironment(HostEnvironment):
 
     origin: Any
     settings: GymSettings = field(default_factory=GymSettings)
-    costs: Mapping[str, Cost] = field(default_factory=dict)
+    costs: Mapping[str, Any] = field(default_factory=dict)
     """Cost columns that `info` does not have: `cost(obs, action, next_obs, info)`, on all copies at once."""
     network: NetworkFactory | None = None
 
