@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from scipy import special, stats
 
-from rcpo.distributions import Categorical, Gaussian
+from rcpo.distributions import Categorical, Gaussian, MultiCategorical
 
 pytestmark = pytest.mark.usefixtures("quick_compile")
 
@@ -64,3 +64,24 @@ def test_what_is_all_but_certain_stays_a_number() -> None:
     policy = Categorical(jnp.array([[200.0, -200.0], [-200.0, 200.0]]))
     np.testing.assert_allclose(policy.entropy(), [0.0, 0.0], atol=1e-6)
     np.testing.assert_allclose(policy.log_probability(jnp.array([0, 0])), [0.0, -400.0], atol=1e-6)
+
+
+def test_several_choices_are_as_many_single_ones() -> None:
+    options = (2, 3)
+    policy = MultiCategorical(jnp.asarray(LOGITS), options)
+    first, second = Categorical(jnp.asarray(LOGITS[..., :2])), Categorical(jnp.asarray(LOGITS[..., 2:]))
+    noise = MultiCategorical.noise(jax.random.key(2), (3, 4, 5))
+    drawn = policy.draw(noise)
+    np.testing.assert_array_equal(drawn[..., 0], first.draw(noise[..., :2]))
+    np.testing.assert_array_equal(drawn[..., 1], second.draw(noise[..., 2:]))
+    np.testing.assert_array_equal(policy.mode(), np.stack([first.mode(), second.mode()], axis=-1))
+    expected = np.zeros((3, 4))
+    for part, logits in enumerate((LOGITS[..., :2], LOGITS[..., 2:])):
+        log_policy = special.log_softmax(logits.astype(float), axis=-1)
+        expected += np.take_along_axis(log_policy, np.asarray(drawn)[..., part, None], axis=-1)[..., 0]
+    np.testing.assert_allclose(policy.log_probability(drawn), expected, rtol=1e-5)
+    np.testing.assert_allclose(policy.entropy(), first.entropy() + second.entropy(), rtol=1e-5)
+    # Over all pairs the probabilities add up to one.
+    pairs = jnp.stack(jnp.meshgrid(jnp.arange(2), jnp.arange(3), indexing="ij"), axis=-1).reshape(-1, 1, 1, 2)
+    chances = jnp.exp(policy.log_probability(jnp.broadcast_to(pairs, (6, 3, 4, 2))))
+    np.testing.assert_allclose(chances.sum(axis=0), np.ones((3, 4)), rtol=1e-5)

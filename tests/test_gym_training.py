@@ -23,7 +23,6 @@ from rcpo.evaluation import evaluate_policy
 from rcpo.loggers import Logger, Record
 from rcpo.presets import PRESETS
 
-pytestmark = pytest.mark.usefixtures("quick_compile")
 EXAMPLES = Path(__file__).parents[1] / "examples"
 QUICK: dict[str, Any] = dict(
     evaluation=rcpo.EvaluationConfig(
@@ -144,6 +143,7 @@ def test_lunar_lander() -> None:
     assert run.records[-1]["reward/episode"] > run.records[0]["reward/episode"]
 
 
+@pytest.mark.usefixtures("quick_compile")
 def test_a_file_of_the_users_from_the_command_line(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -173,6 +173,7 @@ def exits(words: list[str]) -> int:
     return int(left.value.code or 0)
 
 
+@pytest.mark.usefixtures("quick_compile")
 def test_a_run_on_an_object_is_read_back_with_it(tmp_path: Path) -> None:
     small = rcpo.EvaluationConfig(points=2, episodes=0, shortlist_episodes=20, verdict_episodes=40, mixture=False)
     run = rcpo.train(
@@ -193,6 +194,7 @@ def small_network(key: Any, spec: EnvSpec) -> tuple[Any, Any]:
     return eqx.nn.MLP(size, spec.outputs, 8, 1, key=one), eqx.nn.MLP(size, "scalar", 8, 1, key=two)
 
 
+@pytest.mark.usefixtures("quick_compile")
 def test_a_network_of_ones_own(tmp_path: Path) -> None:
     small = rcpo.EvaluationConfig(points=2, episodes=0, shortlist_episodes=20, verdict_episodes=40, mixture=False)
     config = PRESETS["gym"].config
@@ -229,6 +231,7 @@ class Listener(Logger):
         self.closed = True
 
 
+@pytest.mark.usefixtures("quick_compile")
 def test_one_that_raises_in_the_middle_of_a_run(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """What was written stays, everything is closed, and there is one sentence."""
     listener = Listener()

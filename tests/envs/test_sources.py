@@ -138,7 +138,7 @@ class Bare(Mine):
         ("HalfCheeta-v5", "did you mean 'HalfCheetah-v5'?"),
         (
             "zzz",
-            "choose one of Ant-v5, HalfCheetah-v5, Hopper-v5, Humanoid-v5, Swimmer-v5, Walker2d-v5, fork, mars-rover, an",
+            "Walker2d-v5, fork, mars-rover, an id that Gymnasium knows, or FILE.py:CLASS",
         ),
         ("no_module:X-v0", "unknown environment 'no_module:X-v0': cannot import 'no_module'"),
         ("math:X-v0", "unknown environment 'math:X-v0'"),
