@@ -65,6 +65,9 @@ def fork_run(tmp_path_factory: pytest.TempPathFactory) -> Path:
         (["solve", "mars-rover", "--constraint", "mean(crash) <= 0.1"], "it is not linear in visits"),
         (["paper", "figure2", "--seeds", "0"], "got 0 seeds"),
         (["bench", "--seconds", "0"], "give --seconds above 0"),
+        (["report"], "got no run to report on"),
+        (["report", "nowhere"], "'nowhere' is no run"),
+        (["watch", "nowhere"], "'nowhere' is no run"),
     ],
 )
 def test_a_mistake_is_one_sentence(
@@ -154,6 +157,51 @@ def test_train_json_keeps_standard_output_clean(tmp_path: Path, capsys: pytest.C
     assert document["folder"] == str(out)
     assert isinstance(document["verified"], bool)
     assert "steps/s" in output.err
+
+
+def test_report_writes_one_page_of_a_run_and_of_several(
+    fork_run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert run("report", str(fork_run)) == 0
+    page = (fork_run / "report.html").read_text()
+    assert f"written to {fork_run / 'report.html'}" in capsys.readouterr().out
+    verdict = json.loads((fork_run / "verdict.json").read_text())
+    words = {entry["verdict"] for entry in verdict["constraints"]}
+    assert f'<section class="card {words.pop()}">' in page
+    assert "exactly" in page  # the fork is finite
+    # Every episode of the verification is in its histograms.
+    assert {sum(one["counts"]) for one in verdict["distributions"]} == {verdict["episodes"]}
+    assert [one["name"] for one in verdict["distributions"]] == ["reward", "steps", "P(crash)"]
+    assert run("report", str(fork_run), str(fork_run), "--out", "both.html") == 0
+    assert "2 runs on fork" in Path("both.html").read_text()
+
+
+def test_the_health_of_the_dual_is_written(fork_run: Path) -> None:
+    document = json.loads((fork_run / "health.json").read_text())
+    (health,) = document["constraints"]
+    records = [json.loads(line) for line in (fork_run / "metrics.jsonl").read_text().splitlines()]
+    beyond = [record["constraint/P(crash)/value"] > 0.05 for record in records]
+    assert health["beyond"] == pytest.approx(sum(beyond) / len(beyond))  # all records are of as many steps
+    assert isinstance(document["advice"], list)
+
+
+def test_train_writes_the_page_with_its_pictures_and_logs(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    pytest.importorskip("tensorboardX")
+    out = tmp_path / "run"
+    assert run("train", "fork", *FAST, "--out", str(out), "--log", "tensorboard") == 0
+    assert "P(crash) <= 0.05: beyond the limit in" in capsys.readouterr().out
+    assert "<!doctype html>" in (out / "report.html").read_text()
+    assert len(list((out / "tensorboard").iterdir())) == 1
+
+
+def test_a_missing_extra_stops_before_the_training(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "wandb", None)
+    assert run("train", "fork", *FAST, "--out", str(tmp_path / "run"), "--log", "wandb") == 2
+    assert "pip install 'rcpo[wandb]'" in capsys.readouterr().err
+    assert not (tmp_path / "run" / "config.json").exists()
 
 
 def test_a_run_is_not_overwritten_by_accident(fork_run: Path, capsys: pytest.CaptureFixture[str]) -> None:

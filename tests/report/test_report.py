@@ -2,7 +2,8 @@
 
 import json
 import re
-import time
+import subprocess
+import sys
 from html.parser import HTMLParser
 from pathlib import Path
 
@@ -147,10 +148,13 @@ def test_a_million_steps_fit_into_three_megabytes_and_ten_seconds(tmp_path: Path
             one |= {f"sampled/mean(column{k})/{end}": float(number) for end, number in ends.items()}
         records.append(one)
     folder = write_run(tmp_path, records, verdict_of(texts), config=config_of(texts))
-    started = time.monotonic()
-    out = write_report([folder], tmp_path / "report.html")
-    assert time.monotonic() - started < 10.0
-    assert out.stat().st_size < 500_000  # 3 MB is what is promised
+    code = "import sys, time; from rcpo import cli\ntry: cli.main(sys.argv[1:])\nfinally: print(time.process_time())"
+    answer = subprocess.run(
+        [sys.executable, "-c", code, "report", str(folder)], capture_output=True, text=True, check=True
+    )
+    # Processor time, all imports included: a busy machine does not decide.
+    assert float(answer.stdout.split()[-1]) < 10.0
+    assert (folder / "report.html").stat().st_size < 500_000  # 3 MB is what is promised
 
 
 def test_settings_have_their_full_names() -> None:

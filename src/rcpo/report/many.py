@@ -20,7 +20,7 @@ from rcpo.report.svg import Chart, Curve, draw, number, short
 
 POINTS: Final = 120
 """How many points a compared curve has, all seeds at the same steps."""
-RESAMPLES: Final = 1000
+RESAMPLES: Final = 400
 
 
 def comparison(runs: Sequence[SavedRun]) -> str:
