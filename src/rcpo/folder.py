@@ -1,4 +1,4 @@
-"""A run's folder: `config.json`, `metrics.jsonl`, `policy.safetensors`, `verdict.json`, and pictures."""
+"""A run's folder: `config.json`, `metrics.jsonl`, `policy.safetensors`, `health.json`, `verdict.json`, and pictures."""
 
 import dataclasses
 import errno
