@@ -126,12 +126,12 @@ def test_a_verdict_that_makes_no_sense_is_one_sentence(tmp_path: Path) -> None:
 
 
 def test_pictures_of_the_robot_are_shown_where_they_lie(tmp_path: Path) -> None:
-    folder = write_run(tmp_path, wavy(3, 1e6), verdict_of())
-    assert "<img" not in page_of(folder)
+    folder = write_run(tmp_path, wavy(3, 1e6), verdict_of(), "Hopper-v5")
+    assert "<img" not in page_of(folder) and "There are no pictures of the robot" in page_of(folder)
     (folder / "film.png").write_bytes(b"\x89PNG")
     (folder / "film-large.png").write_bytes(b"0" * (LARGEST_PICTURE + 1))
     text = page_of(folder)
-    assert text.count("<img") == 1 and 'src="data:image/png;base64,iVBORw=="' in text
+    assert text.count("<img") == 1 and "no pictures" not in text and 'src="data:image/png;base64,iVBORw=="' in text
 
 
 def test_a_million_steps_fit_into_three_megabytes_and_ten_seconds(tmp_path: Path) -> None:

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from rcpo.checkpoint import write_atomically
+from rcpo.envs import ROBOTS
 from rcpo.errors import UsageError
 from rcpo.report.card import distributions, health_section, table, verdict_card
 from rcpo.report.curves import run_charts
@@ -76,15 +77,16 @@ def _one(run: SavedRun) -> str:
                          "was it written by another version?") from None  # fmt: skip
     curves = f"<section><h2>Curves</h2>{run_charts(run)}</section>\n"
     health = health_section(run.health, run.advice, run.unreadable)
-    return shown[0] + health + curves + shown[1] + policy_section(run) + film(run.folder) + _origin(run)
+    return shown[0] + health + curves + shown[1] + policy_section(run) + film(run) + _origin(run)
 
 
-def film(folder: Path) -> str:
-    """Pictures of the robot, where somebody put some into the run's folder."""
-    found = sorted(path for pattern in FILM for path in folder.glob(pattern) if path.is_file())
+def film(run: SavedRun) -> str:
+    """Pictures of the robot, where some lie in the run's folder."""
+    found = sorted(path for pattern in FILM for path in run.folder.glob(pattern) if path.is_file())
     small = [path for path in found if path.stat().st_size <= LARGEST_PICTURE][:MOST_PICTURES]
     if not small:
-        return ""
+        missing = "There are no pictures of the robot (film*.png in the run's folder)."
+        return f'<p class="note">{missing}</p>\n' if run.environment in ROBOTS and run.verdict else ""
     images = "".join(
         f'<img alt="{escape(path.stem)}" src="data:image/{"png" if path.suffix == ".png" else "jpeg"};base64,'
         f'{base64.b64encode(path.read_bytes()).decode()}">'

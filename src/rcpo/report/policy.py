@@ -4,7 +4,7 @@ import math
 from functools import lru_cache
 from html import escape
 from pathlib import Path
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from rcpo import envs
 from rcpo.errors import UsageError
@@ -12,9 +12,6 @@ from rcpo.report.saved import SavedRun
 
 if TYPE_CHECKING:
     from rcpo.run import Run
-
-FINITE: Final = ("mars-rover", "fork")
-"""Environments whose policies have something to show here."""
 
 
 class Seen(NamedTuple):
@@ -39,7 +36,7 @@ def truth_of(run: SavedRun) -> dict[str, float]:
 
 
 def _seen(run: SavedRun) -> Seen:
-    if run.verdict is None or run.environment not in FINITE or run.environment not in envs.NAMES:
+    if run.verdict is None or run.environment not in envs.FINITE:
         return Seen({}, "", "")
     from rcpo.folder import POLICY, VERDICT
 
