@@ -62,6 +62,9 @@ def fork_run(tmp_path_factory: pytest.TempPathFactory) -> Path:
         (["train", "mars-rover", "--theory"], "break the conditions of Theorem 2"),
         (["train", "fork", "--env.slip", "0.1"], "the environment 'fork' has no such settings"),
         (["evaluate", "nowhere"], "'nowhere' is no run"),
+        (["export", "nowhere", "policy.onnx"], "'nowhere' is no run"),
+        (["play", "nowhere"], "'nowhere' is no run"),
+        (["play", "nowhere", "--seed", "-1"], "got the seed -1"),
         (["solve", "mars-rover", "--constraint", "mean(crash) <= 0.1"], "it is not linear in visits"),
         (["paper", "figure2", "--seeds", "0"], "got 0 seeds"),
         (["bench", "--seconds", "0"], "give --seconds above 0"),
@@ -215,6 +218,20 @@ def test_require_satisfied_exits_with_3(tmp_path: Path) -> None:
     impossible = ["train", "fork", *FAST, "--constraint", "P(crash) >= 0.9", "--no-pictures"]
     assert run(*impossible, "--out", str(tmp_path / "a"), "--require-satisfied") == 3
     assert run(*impossible, "--out", str(tmp_path / "b")) == 0
+
+
+def test_export_and_play_a_run(fork_run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run("play", str(fork_run), "--gif") == 2
+    assert "there is no picture of fork" in capsys.readouterr().err
+    pytest.importorskip("onnx")
+    pytest.importorskip("onnxruntime")
+    file = tmp_path / "policy.onnx"
+    assert run("export", str(fork_run), str(file), "--json") == 0
+    document = json.loads(capsys.readouterr().out)
+    assert document["file"] == str(file) and file.is_file() and document["difference"] <= 1e-5
+    assert document["card"]["verdict"]["outcome"] in ("verified", "unverified", "infeasible as far as we can tell")
+    assert run("export", str(fork_run), str(file), "--component", "0") == 0
+    assert "differs from the run's policy by" in capsys.readouterr().out
 
 
 def test_envs_lists_columns_and_presets(capsys: pytest.CaptureFixture[str]) -> None:

@@ -18,9 +18,16 @@ COMMANDS: Final = {
     "solve": "the exact optimum of a finite environment under constraints",
     "envs": "the environments, their cost columns and spaces",
     "bench": "speed on this machine: environment alone, learner alone, end to end",
+    "export": "the policy as an ONNX file, with its constraint card",
+    "play": "episodes of a run's policy as a video, an animation or a film strip",
     "paper": "the paper's experiments: figure1, figure2, theory",
 }
-HOMES: Final = {"report": "commands_report", "watch": "commands_report"}
+HOMES: Final = {
+    "export": "commands_export",
+    "play": "commands_export",
+    "report": "commands_report",
+    "watch": "commands_report",
+}
 """The module that holds a command, where it is not `commands`."""
 OVERVIEW: Final = """usage: rcpo COMMAND [OPTIONS]
 
