@@ -51,16 +51,18 @@ def test_a_robots_episode_is_what_gymnasium_plays(hopper: Run) -> None:
     world.reset(seed=0)
     inner: Any = world.unwrapped
     actor = hopper.actor(3)
-    with hopper.environment.open(1) as copies:  # type: ignore[union-attr]
-        obs = copies.reset(3)
-        inner.set_state(copies.batch.qpos[0], copies.batch.qvel[0])  # type: ignore[attr-defined]
-        np.testing.assert_array_equal(played.states[0], copies.batch.qpos[0])  # type: ignore[attr-defined]
-    rewards, efforts = [], []
+    environment: Any = hopper.environment
+    with environment.open(1) as copies:
+        copies.reset(3)
+        inner.set_state(copies.batch.qpos[0], copies.batch.qvel[0])
+        np.testing.assert_array_equal(played.states[0], copies.batch.qpos[0])
+    rewards: list[float] = []
+    efforts: list[float] = []
     obs = inner._get_obs()
     for t in range(played.steps):
         action = actor.act(obs)
         obs, reward, *_ = world.step(action)
-        rewards.append(reward)
+        rewards.append(float(reward))
         efforts.append(np.abs(action).mean())
         if t < played.steps - 1:
             np.testing.assert_allclose(played.states[t + 1], inner.data.qpos, atol=1e-9)

@@ -28,7 +28,7 @@ from rcpo.playing import Played, play, rover
 if TYPE_CHECKING:
     from rcpo.run import Run
 
-Picture = UInt8[np.ndarray, "height width 3"]
+Picture = UInt8[np.ndarray, "_ _ 3"]
 BACKENDS: Final = ("egl", "osmesa")
 WIDTH, HEIGHT, LINE = 480, 360, 18
 PROBE_SECONDS = 60.0
