@@ -184,9 +184,10 @@ def hand_over(
             tuple(pool[i].iteration for i in chosen),
         )
         say(f"look {look + 1} of {config.looks}: {describe(evaluation)}")
-        if found.verified:
-            better = verified is None or evaluation.reward.value >= verified.evaluation.reward.value
-            return found if better or verified is None else replace(verified, looks=found.looks)
+        if found.verified and (verified is None or evaluation.reward.value >= verified.evaluation.reward.value):
+            return found
+        if found.verified and verified is not None:
+            return replace(verified, looks=found.looks)
         if best is None or _shortfall(found.evaluation) < _shortfall(best.evaluation):
             best = found
     assert best is not None  # looks >= 1
