@@ -65,7 +65,10 @@ def fork_run(tmp_path_factory: pytest.TempPathFactory) -> Path:
         (["export", "nowhere", "policy.onnx"], "'nowhere' is no run"),
         (["play", "nowhere"], "'nowhere' is no run"),
         (["play", "nowhere", "--seed", "-1"], "got the seed -1"),
-        (["solve", "mars-rover", "--constraint", "mean(crash) <= 0.1"], "it is not linear in visits"),
+        (
+            ["solve", "mars-rover", "--constraint", "mean(crash) <= 0.1"],
+            "mean is not linear in how often",
+        ),
         (["paper", "figure2", "--seeds", "0"], "got 0 seeds"),
         (["bench", "--seconds", "0"], "give --seconds above 0"),
         (["report"], "got no run to report on"),

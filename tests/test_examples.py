@@ -14,14 +14,17 @@ from rcpo.envs.mujoco import MujocoCopies, MujocoEnvironment
 ROOT = Path(__file__).parents[1]
 
 
-@pytest.fixture(scope="module")
-def own_robot() -> ModuleType:
-    path = ROOT / "examples" / "own_robot.py"
-    spec = importlib.util.spec_from_file_location("own_robot", path)
+def example(name: str) -> ModuleType:
+    spec = importlib.util.spec_from_file_location(name, ROOT / "examples" / f"{name}.py")
     assert spec is not None and spec.loader is not None
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
     return module
+
+
+@pytest.fixture(scope="module")
+def own_robot() -> ModuleType:
+    return example("own_robot")
 
 
 def ride(copies: MujocoCopies, lean: float) -> tuple[np.ndarray, np.ndarray, np.ndarray, bool]:
@@ -75,3 +78,15 @@ def test_the_own_robot_is_trained_as_the_page_says(
     assert verdict["constraints"][0]["verdict"] == judged.verdict
     again = run.evaluate(episodes=8)
     assert again.episodes == 8 and again == run.evaluate(episodes=8)
+
+
+def test_a_robot_is_trained_under_a_speed_limit(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], quick_compile: Any
+) -> None:
+    run = example("safe_velocity").main(["--robot", "Hopper-v5", "--steps", "2000", "--out", str(tmp_path / "run")])
+    said = capsys.readouterr().out
+    assert "Hopper-v5, sum(speed > 0.7402) <= 25: reward" in said
+    assert f"steps that were too fast: {run.handover.evaluation.constraints[0].interval}, " in said
+    # An untrained hopper falls within some 20 steps: it has no time to be too fast 25 times, and the mean length says so.
+    assert run.records[-1]["length/episode"] < 40
+    assert 0.0 < run.records[-1]["constraint/sum(speed > 0.7402)/value"] < 25.0

@@ -193,3 +193,24 @@ def test_presets_that_do_not_fit(name: str, environment: str, words: list[str]) 
         preset(name, environment)
     for word in words:
         assert word in str(refused.value)
+
+
+def test_the_safe_velocity_tasks_are_the_robots_own_settings_with_another_limit() -> None:
+    """The limits that Safety-Gymnasium publishes, on the speed of each step; at most 25 steps may be faster."""
+    published = {
+        "Ant": "2.6222",
+        "HalfCheetah": "3.2096",
+        "Hopper": "0.7402",
+        "Walker2d": "2.3415",
+        "Swimmer": "0.2282",
+        "Humanoid": "1.4149",
+    }
+    assert {name for name in PRESETS if name.startswith("safe")} == {f"safe-velocity/{name}" for name in published}
+    for name, limit in published.items():
+        robot = f"{name}-v5"
+        config = preset(f"safe-velocity/{name}", robot)
+        assert config.constraints == (f"sum(speed > {limit}) <= 25",)
+        assert differences(config, preset("robot", robot)) == {"constraints"}
+        assert preset(None, robot) == preset("robot", robot), "which stays what a robot is trained with unless asked"
+    with pytest.raises(UsageError, match="'safe-velocity/Ant' is for Ant-v5, not for Hopper-v5"):
+        preset("safe-velocity/Ant", "Hopper-v5")

@@ -271,7 +271,7 @@ def test_a_limit_that_no_policy_can_meet(noisy: tuple[Run, list[str]]) -> None:
     notes = [text for text in said if text.startswith("note: the multiplier")]
     assert len(notes) == 1
     assert {record["constraint/mean(push)/multiplier"] for record in run.records} == {2.0}
-    assert "'mean(push) <= -2.0' stood at its maximum 2 for 100 % of the run: perhaps no policy keeps" in notes[0]
+    assert "'mean(push) <= -2' stood at its maximum 2 for 100 % of the run: perhaps no policy keeps" in notes[0]
     assert run.health[0].pinned == 1.0 and [one.pinned for one in run.health[1:]] == [0.0] * 3
     assert "raise --multipliers.maximum" in notes[0]
     assert run.records[-1]["constraint/mean(push)/multiplier"] == 2.0

@@ -9,6 +9,7 @@ from rcpo.envs import ROBOTS
 from rcpo.envs.settings import GymSettings, RobotSettings
 from rcpo.errors import UsageError, nearest
 from rcpo.schedules import Schedule
+from rcpo.velocity import VELOCITY, constraint, preset_name
 
 
 @final
@@ -227,6 +228,18 @@ PRESETS: Final[dict[str, Preset]] = {
         ),
     ),
 }
+
+PRESETS.update(
+    {
+        preset_name(robot): Preset(
+            (robot,),
+            f"the robot's speed limit in Safety-Gymnasium: {constraint(robot)}",
+            replace(PRESETS["robot"].config, constraints=(constraint(robot),)),
+            exceptions=PRESETS["robot"].exceptions,
+        )
+        for robot in VELOCITY
+    }
+)
 
 
 def preset(name: str | None, environment: str, method: Method | None = None, own: str | None = None) -> TrainConfig:

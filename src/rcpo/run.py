@@ -375,7 +375,7 @@ def _seen_in_training(state: TrainState, metrics: Metrics) -> Candidate:
     count = max(episodes, 1)
     value = host["value"] / count
     spread = np.sqrt(np.maximum(host["value_squared"] / count - value**2, 0.0))
-    reward = float(host["reward"] / count) if episodes else -math.inf
+    reward = float(host["reward"] / count)
     return Candidate(int(state.iteration), keep(state.agent.network), False, episodes, reward, value, spread)
 
 
