@@ -246,7 +246,7 @@ class TrainConfig:
     env: Annotated[EnvironmentSettings, AvoidSubcommands] = field(default_factory=MarsRoverSettings)
 
     def __post_init__(self) -> None:
-        if not self.steps >= 1.0:
+        if not 1.0 <= self.steps < float("inf"):
             raise UsageError(f"got {self.steps:g} steps; give at least 1")
         if self.seed < 0:
             raise UsageError(f"got the seed {self.seed}; give one that is not negative")

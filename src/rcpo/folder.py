@@ -2,6 +2,7 @@
 
 import dataclasses
 import errno
+import json
 import math
 import os
 import platform
@@ -119,6 +120,10 @@ def free_folder(name: str) -> Path:
 
 
 def write_config(folder: Path, environment: str, config: TrainConfig) -> None:
+    try:
+        json.dumps(dataclasses.asdict(config), allow_nan=False)
+    except ValueError:
+        raise UsageError("a setting is no finite number, and could not be read back; give finite numbers") from None
     document = {
         "environment": environment,
         "config": dataclasses.asdict(config),

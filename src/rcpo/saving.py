@@ -14,7 +14,8 @@ import jax
 import numpy as np
 
 from rcpo import host, progress
-from rcpo.config import CheckpointConfig
+from rcpo.checkpoint import from_json
+from rcpo.config import CheckpointConfig, TrainConfig
 from rcpo.envs.base import Environment, HostEnvironment
 from rcpo.errors import UsageError
 from rcpo.folder import versions
@@ -115,7 +116,9 @@ def about(plan: Plan, environment: Environment) -> dict[str, Any]:
     """What a checkpoint is of: digests of the settings and of the environment, and the versions."""
     leaves = [] if isinstance(environment, HostEnvironment) else filter(eqx.is_array, jax.tree.leaves(environment))
     parts = [repr(environment.spec).encode(), *(np.asarray(leaf).tobytes() for leaf in leaves)]
-    settings = json.dumps(dataclasses.asdict(plan.config), sort_keys=True, default=str).encode()
+    # As they are read back: whoever asked for 1000 steps finds 1000.0 there.
+    config = from_json(TrainConfig, json.loads(json.dumps(dataclasses.asdict(plan.config))))
+    settings = json.dumps(dataclasses.asdict(config), sort_keys=True).encode()
     return {
         "settings": hashlib.sha256(settings).hexdigest(),
         "environment": hashlib.sha256(b"\0".join(parts)).hexdigest(),
