@@ -19,16 +19,16 @@ RULES = (
 
 @given(st.integers(0, 2**32 - 1))
 def test_numpy_and_jax_agree(seed: int) -> None:
-    rng = np.random.default_rng(seed)
+    rng, jax = np.random.default_rng(seed), jnp.asarray
     limit, sign = rng.choice([-0.5, 0.0, 0.1, 3.0], 3), rng.choice([-1.0, 1.0], 3)
     integral, violation, first = rng.random(3), rng.normal(size=3), rng.normal(size=3)
     updates, known = rng.integers(0, 20, 3).astype(float), rng.random(3) < 0.5
     found = climb(RULES, integral, updates, violation, limit, 20)
-    there = climb(RULES, *(jnp.asarray(part) for part in (integral, updates, violation, limit)), iterations=20)
+    there = climb(RULES, jax(integral), jax(updates), jax(violation), jax(limit), 20)
     np.testing.assert_allclose(found, np.asarray(there), rtol=1e-5, atol=1e-6)
     now = np.float64(seed % 20)
     aimed = aim(RULES, limit, sign, first, known, now, 20)
-    there = aim(RULES, *(jnp.asarray(part) for part in (limit, sign, first, known, now)), iterations=20)
+    there = aim(RULES, jax(limit), jax(sign), jax(first), jax(known), jax(now), 20)
     np.testing.assert_allclose(aimed, np.asarray(there), rtol=1e-5, atol=1e-6)
 
 

@@ -58,6 +58,8 @@ def test_acting_is_drawing_from_the_distribution(kind: str, actions: Any) -> Non
     picture = kind == "picture"
     spec = EnvSpec("", (), actions, (5, 6, 3) if picture else (4,), 1, pixels=picture)
     key = jax.random.key(1)
+    actor: Any
+    critic: Any
     if picture:
         actor, critic = convolutional(key, spec)
         obs = RNG.integers(0, 256, (7, 5, 6, 3), dtype=np.uint8)

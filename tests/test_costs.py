@@ -71,7 +71,7 @@ def test_on_the_host_every_step_is_given_to_the_function() -> None:
     assert episode.columns.shape == (40, 6, 4), "push, touch, effort(), Jump()"
     for n in range(6):
         begun = 0
-        for t in np.flatnonzero(ended[:, n]):
+        for t in map(int, np.flatnonzero(ended[:, n])):
             mine = slice(begun, t + 1)
             assert episode.value[t, n, 0] == pytest.approx(spent[mine, n].sum(), rel=1e-5)
             assert episode.value[t, n, 2] == jumped[mine, n].any()
@@ -101,7 +101,7 @@ def test_in_jax_the_same() -> None:
     assert ended.sum() > 20 and reached.any() and not reached[ended].all()
     for n in range(7):
         begun = 0
-        for t in np.flatnonzero(ended[:, n]):
+        for t in map(int, np.flatnonzero(ended[:, n])):
             total = spent[begun : t + 1, n].sum()
             assert rollout.episode.value[t, n, 0] == pytest.approx(total, abs=1e-5)
             assert rollout.episode.value[t, n, 2] == pytest.approx(total / (t + 1 - begun), abs=1e-5)
@@ -169,7 +169,7 @@ def test_a_function_that_cannot_be_used(cost: Any, space: Any, words: list[str])
 
 
 def test_a_run_on_a_function_is_loaded_with_it(tmp_path: Any) -> None:
-    constraints = [Constraint(Mean(), stride, 2.0, initial=0.5), "P(crash) <= 0.5"]
+    constraints: list[str | Constraint] = [Constraint(Mean(), stride, 2.0, initial=0.5), "P(crash) <= 0.5"]
     evaluation = rcpo.EvaluationConfig(points=1, episodes=64, shortlist_episodes=64, verdict_episodes=64, looks=1)
     config = rcpo.TrainConfig(
         learner=rcpo.LearnerConfig(environments=8, rollout_steps=4, exploring=rcpo.Schedule(0.0)), evaluation=evaluation
@@ -181,7 +181,7 @@ def test_a_run_on_a_function_is_loaded_with_it(tmp_path: Any) -> None:
         rcpo.load(tmp_path / "run")
     loaded = rcpo.load(tmp_path / "run", constraints=constraints)
     assert loaded.constraints == run.constraints and loaded.evaluate(32) == run.evaluate(32)
-    other = [Constraint(Mean(), stride, 3.0, initial=0.5), "P(crash) <= 0.5"]
+    other: list[str | Constraint] = [Constraint(Mean(), stride, 3.0, initial=0.5), "P(crash) <= 0.5"]
     for wrong, words in (
         (other, r"'mean\(stride\(\)\) <= 2 with initial 0.5', and got 'mean\(stride\(\)\) <= 3 with"),
         (constraints[:1], r"'P\(crash\) <= 0.5', and got 'no constraint'"),

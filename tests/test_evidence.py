@@ -42,11 +42,11 @@ def records(*multipliers: float) -> list[Record]:
 
 def said(values: Any, final: float, *multipliers: float, rule: MultiplierConfig = RULE) -> str:
     pool = [candidate(value) for value in values]
-    return evidence.against(LIMITED, pool, handed(final), records(*multipliers), rule)
+    return evidence.against(LIMITED, pool, handed(final), records(*multipliers), [rule])
 
 
 def test_a_multiplier_that_can_rise_no_further() -> None:
-    assert "'sum(crash) <= 1.0' stands at its maximum 10, and the closest policy" in said([0.5, 3.0], 2.0, 1.0, 10.0)
+    assert "'sum(crash) <= 1' stands at its maximum 10, and the closest policy" in said([0.5, 3.0], 2.0, 1.0, 10.0)
     assert said([0.5, 3.0], 2.0, 1.0, 9.0) == ""  # one candidate kept the limit
     assert said([0.5, 3.0], 1.0, 1.0, 10.0) == ""  # the closest is undecided
 
@@ -55,7 +55,7 @@ def test_pressure_that_brings_nobody_closer() -> None:
     found = said([3.0, 2.0, 2.0, 1.99], 2.0, 1.0, 2.0, 4.0, 6.0)
     assert found == (
         "all 4 candidates break a limit, and the second half of them came hardly closer while the multiplier of "
-        "'sum(crash) <= 1.0' rose from 4 to 6"
+        "'sum(crash) <= 1' rose from 4 to 6"
     )
     assert said([3.0, 2.0, 1.6, 1.5], 2.0, 1.0, 2.0, 4.0, 6.0) == ""  # they come closer: train longer
     assert said([3.0, 2.0, 2.0, 2.0], 2.0, 1.0, 4.0, 4.0, 4.0) == ""  # there was no more pressure
@@ -65,7 +65,7 @@ def test_pressure_that_brings_nobody_closer() -> None:
 
 def test_candidates_without_episodes_tell_nothing() -> None:
     pool = [candidate(2.0), candidate(0.0, episodes=0), candidate(2.0)]
-    assert "all 2 candidates" in evidence.against(LIMITED, pool, handed(2.0), records(1.0, 2.0, 3.0), RULE)
+    assert "all 2 candidates" in evidence.against(LIMITED, pool, handed(2.0), records(1.0, 2.0, 3.0), [RULE])
 
 
 def test_no_pressure_no_evidence() -> None:

@@ -2,6 +2,7 @@
 
 import errno
 import os
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -77,16 +78,14 @@ def test_a_full_disk_leaves_the_old_file_and_nothing_else(
 
 def test_the_folder_is_made_to_last_after_the_file_is_in_place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """First what is in the file, then its name, then the folder that the name is in."""
-    done = []
+    done: list[tuple[str, bool]] = []
+
+    def noted(name: str, proper: Any, *words: Any) -> Any:
+        done.append((name, os.path.isdir(words[0] if name != "fsync" else f"/proc/self/fd/{words[0]}")))
+        return proper(*words)
+
     for name in ("fsync", "replace", "rename"):
-        proper = getattr(os, name)
-        monkeypatch.setattr(
-            f"os.{name}",
-            lambda *words, name=name, proper=proper: (
-                done.append((name, os.path.isdir(words[0] if name != "fsync" else f"/proc/self/fd/{words[0]}"))),
-                proper(*words),
-            )[1],
-        )
+        monkeypatch.setattr(f"os.{name}", partial(noted, name, getattr(os, name)))
     write_atomically(tmp_path / "file", b"new")
     assert [name for name, _ in done] in (["fsync", "replace", "fsync"], ["fsync", "rename", "fsync"])
     if Path("/proc/self/fd").exists():

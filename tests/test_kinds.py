@@ -1,5 +1,7 @@
 """Every kind of constraint is learned to its known answer; several at once, too, and those that do not bind let go."""
 
+from collections.abc import Mapping
+
 import jax
 import numpy as np
 import pytest
@@ -27,7 +29,7 @@ LEARNER = LearnerConfig(
 
 
 def learned(
-    reward: Table, columns: dict[str, Table], constraints: tuple[Constraint, ...], initial: float = 0.0
+    reward: Table, columns: Mapping[str, Table], constraints: tuple[Constraint, ...], initial: float = 0.0
 ) -> tuple[float, np.ndarray, np.ndarray]:
     """Reward, values and multipliers, averaged over the last eighth of a run."""
     iterations, played = 4000, environment(tree(reward, columns))

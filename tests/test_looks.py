@@ -2,6 +2,7 @@
 
 import json
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import jax
@@ -67,6 +68,8 @@ def judged(chance: float, reward: float, seed: int = 0) -> Evaluation:
     return summarise(ENVIRONMENT, LIMITED, drawn(np.random.default_rng(seed), chance, reward, 400), 0.95)
 
 
+LOOK = looks.to_document((Look(3, judged(0.05, 1.0)),))[0]
+
 # When and at whom
 
 
@@ -106,7 +109,39 @@ def test_a_look_costs_the_shortlists_episodes_and_nobody_is_looked_at_twice(monk
 
 def test_the_looks_survive_json() -> None:
     seen = (Look(3, judged(0.05, 1.0)), Look(0, judged(0.5, 2.0)))
-    assert looks.from_document(json.loads(json.dumps(looks.to_document(seen))), LIMITED) == seen
+    document = json.loads(json.dumps(looks.to_document(seen)))
+    assert looks.from_document(document, LIMITED, 4, Path("here")) == seen
+
+
+@pytest.mark.parametrize(
+    ("document", "candidates"),
+    [
+        (None, 4),
+        (7, 4),
+        ("looks", 4),
+        ({"candidate": 0}, 4),
+        ([None], 4),
+        ([{}], 4),
+        ([{"candidate": 0}], 4),
+        ([LOOK | {"candidate": 0.5}], 4),
+        ([LOOK | {"candidate": True}], 4),
+        ([LOOK | {"candidate": "0"}], 4),
+        ([LOOK | {"candidate": -1}], 4),
+        ([LOOK], 3),
+        ([LOOK | {"candidate": 10**400}], 4),
+        ([LOOK | {"reward": 1.0}], 4),
+        ([LOOK | {"reward": {"mean": "nan", "low": 0.0, "high": 0.0}}], 4),
+        ([LOOK | {"episodes": 1e999}], 4),
+        ([LOOK | {"constraints": []}], 4),
+        ([LOOK | {"constraints": LOOK["constraints"] * 2}], 4),
+        ([LOOK | {"constraints": [LOOK["constraints"][0] | {"verdict": "perhaps"}]}], 4),
+        ([LOOK | {"distributions": [1]}], 4),
+        ([LOOK | {"distributions": 1}], 4),
+    ],
+)
+def test_looks_that_are_none_are_refused(document: Any, candidates: int) -> None:
+    with pytest.raises(UsageError, match="'here' does not hold this run"):
+        looks.from_document(document, LIMITED, candidates, Path("here"))
 
 
 def test_what_a_record_says() -> None:

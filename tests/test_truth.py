@@ -194,5 +194,5 @@ def test_what_has_no_exact_value_is_left_out() -> None:
 
 
 def test_times() -> None:
-    np.testing.assert_array_equal(truth.times(ladder()), [0, 1, 1, 2])  # type: ignore[arg-type]
+    np.testing.assert_array_equal(truth.times(ladder()), [0, 1, 1, 2])
     assert truth.times(loop()) is None and truth.times(envs.tables("fork")) is None

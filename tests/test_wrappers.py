@@ -2,6 +2,7 @@
 
 import subprocess
 import sys
+from functools import partial
 from pathlib import Path
 from typing import Any, final
 
@@ -251,8 +252,8 @@ def copies(same_step: bool, asynchronous: bool = False) -> Any:
     return kind(makers, autoreset_mode=mode), makers
 
 
-def follow(envs: Any, steps: int) -> tuple[list[tuple[int, int, float, dict[str, float]]], list[float]]:
-    """(copy, time, reward, ...) of every real step, and all episodes' values, in the order of their ends."""
+def follow(envs: Any, steps: int) -> tuple[list[tuple[int, float, dict[str, float]]], list[tuple[int, list[float]]]]:
+    """(copy, reward, costs) of every real step, and (copy, values) of all episodes, in the order of their ends."""
     envs.reset()
     seen, ended = [], []
     for _ in range(steps):
@@ -284,10 +285,10 @@ def test_the_vector_form_pays_what_single_environments_pay(same_step: bool, asyn
         for (reward, cost), (wanted, info) in zip(mine, steps, strict=False):
             assert reward == pytest.approx(wanted, abs=1e-9) and cost == info["rcpo"]["costs"]
         values = [list(episode[-1][1]["rcpo"]["episode"]["values"].values()) for episode in single]
-        found = [value for copy, value in ended if copy == n]
+        found = [mine for copy, mine in ended if copy == n]
         assert len(found) >= 5
-        for value, wanted in zip(found, values, strict=False):
-            assert value == pytest.approx(wanted)
+        for one, other in zip(found, values, strict=False):
+            assert one == pytest.approx(other)
 
 
 @pytest.mark.parametrize("same_step", [False, True])
@@ -345,7 +346,7 @@ def test_infos_can_be_turned_into_lists() -> None:
 def test_costs_that_some_copies_do_not_report() -> None:
     """Only with `missing` are they free; the same for one environment."""
     scripts = [[(1.0, {"cost": 2.0}), (1.0, {})], [(1.0, {}), (1.0, {"cost": 1.0})]]
-    envs = SyncVectorEnv([lambda s=s: Script([s]) for s in scripts], autoreset_mode=AutoresetMode.SAME_STEP)
+    envs = SyncVectorEnv([partial(Script, [s]) for s in scripts], autoreset_mode=AutoresetMode.SAME_STEP)
     _, ended = follow(RewardConstrainedVector(envs, "sum(cost) <= 1", missing=0.0), 2)
     assert ended == [(0, [2.0]), (1, [1.0])]
     with pytest.raises(rcpo.UsageError, match=r"no cost column 'cost'.*missing=0.0"):
@@ -380,7 +381,7 @@ def test_costs_of_copies_that_are_none() -> None:
         (float("nan"), r"got the costs \[nan\] in column 'cost'"),
         ("much", r"got 'much' in column 'cost'"),
     ):
-        envs = SyncVectorEnv([lambda value=value: Script([[(1.0, {"cost": value})]])])
+        envs = SyncVectorEnv([partial(Script, [[(1.0, {"cost": value})]])])
         with pytest.raises(rcpo.UsageError, match=said):
             follow(RewardConstrainedVector(envs, "sum(cost) <= 1"), 1)
 

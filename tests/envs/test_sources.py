@@ -155,7 +155,7 @@ def test_a_wrong_name_is_one_sentence(name: str, words: str, tmp_path: Path, mon
     Path("mine.py").write_text(FILE)
     Path("wrong.py").write_text("class Mine(:")
     with pytest.raises(UsageError) as refused:
-        _ = envs.make(name).spec  # type: ignore[union-attr]
+        _ = envs.make(name).spec
     assert words in str(refused.value) and "\n" not in str(refused.value)
 
 
@@ -165,7 +165,7 @@ def test_a_class_in_a_file_with_arguments(tmp_path: Path, monkeypatch: pytest.Mo
     for name, size in (("mine.py:Mine", 1.0), ("mine.py:Bare", 7.0)):
         arguments = "" if size == 1.0 else '{"size": 7}'
         for vectorization in ("sync", "async"):
-            settings = GymSettings(arguments=arguments, vectorization=vectorization, workers=1)  # type: ignore[arg-type]
+            settings = GymSettings(arguments=arguments, vectorization=vectorization, workers=1)
             environment = envs.make(name, settings)
             assert isinstance(environment, GymEnvironment) and environment.spec.column_names == ("obs_0", "used")
             with environment.open(2) as copies:
@@ -201,11 +201,11 @@ def test_settings_and_costs_that_do_not_fit() -> None:
             r"cannot make CartPole-v1 with",
         ),
         (lambda: GymEnvironment(gyms.Walk(), GymSettings(arguments='{"zzz": 1}')).spec, "which is made already"),
-        (lambda: GymEnvironment("CartPole-v1", costs={"x": 3}).spec, "got 3 for the cost 'x'; give a function"),  # type: ignore[dict-item]
+        (lambda: GymEnvironment("CartPole-v1", costs={"x": 3}).spec, "got 3 for the cost 'x'; give a function"),
         (lambda: GymEnvironment("CartPole-v1").open(0), "got 0 copies of CartPole-v1; give at least 1"),
     ):
         with pytest.raises(UsageError, match=words):
-            call()  # type: ignore[no-untyped-call]
+            call()
     with pytest.raises(UsageError, match=r"column 5 of CartPole-v1 \(own costs\) gives shape \(2,\), expected \(3,\)"):
         copies = GymEnvironment("CartPole-v1", costs={"x": lambda obs, action, next_obs, info: np.zeros(2)}).open(3)
         copies.reset(0)
