@@ -2,14 +2,17 @@
 
 import json
 import os
+import signal
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
 
 from rcpo import cli
 
+SLOW = pytest.mark.slow
 FAST = [
     "--steps", "8000", "--evaluation.points", "2", "--evaluation.episodes", "64",
     "--evaluation.shortlist-episodes", "64", "--evaluation.verdict-episodes", "256", "--evaluation.looks", "1",
@@ -62,13 +65,12 @@ def fork_run(tmp_path_factory: pytest.TempPathFactory) -> Path:
         (["train", "mars-rover", "--theory"], "break the conditions of Theorem 2"),
         (["train", "fork", "--env.slip", "0.1"], "the environment 'fork' has no such settings"),
         (["evaluate", "nowhere"], "'nowhere' is no run"),
-        (["export", "nowhere", "policy.onnx"], "'nowhere' is no run"),
-        (["play", "nowhere"], "'nowhere' is no run"),
-        (["play", "nowhere", "--seed", "-1"], "got the seed -1"),
-        (
-            ["solve", "mars-rover", "--constraint", "mean(crash) <= 0.1"],
-            "mean is not linear in how often",
-        ),
+        (["resume", "nowhere"], "'nowhere' is no run"),
+        (["train", "mars-rover", "--checkpoint.share", "2"], "got the share 2 of the time for checkpoints"),
+        (["train", "mars-rover", "--checkpoint.every", "0"], "got 0 for every of the checkpoints"),
+        (["train", "mars-rover", "--steps", "inf"], "got inf steps"),
+        (["train", "mars-rover", "--multipliers.maximum", "inf"], "a setting is no finite number"),
+        (["solve", "mars-rover", "--constraint", "mean(crash) <= 0.1"], "it is not linear in visits"),
         (["paper", "figure2", "--seeds", "0"], "got 0 seeds"),
         (["bench", "--seconds", "0"], "give --seconds above 0"),
         (["report"], "got no run to report on"),
@@ -215,6 +217,35 @@ def test_a_run_is_not_overwritten_by_accident(fork_run: Path, capsys: pytest.Cap
     assert run("train", "fork", *FAST, "--out", str(fork_run)) == 2
     assert "already holds a run" in capsys.readouterr().err
     assert (fork_run / "verdict.json").read_bytes() == before
+
+
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGTERM, 143), pytest.param(signal.SIGINT, 130, marks=SLOW)])
+def test_a_run_that_is_told_to_end_saves_and_is_gone_on_with(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], number: int, code: int
+) -> None:
+    out = tmp_path / "run"
+    words = ["train", "fork", "--steps", "1e6", "--evaluation.points", "100", "--evaluation.episodes", "0", *FAST[6:]]
+    process = subprocess.Popen(
+        [sys.executable, "-m", "rcpo", *words, "--checkpoint.share", "1", "--out", str(out), "--no-pictures"],
+        stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True,
+    )  # fmt: skip
+    while not list(out.glob("checkpoints/*.json")):
+        assert process.poll() is None
+        time.sleep(0.01)
+    process.send_signal(number)
+    _, said = process.communicate(timeout=600)
+    assert process.returncode == code
+    assert f"go on with: rcpo resume {out}" in said and "Traceback" not in said
+    assert not (out / "verdict.json").exists()
+    for words in (["train", "fork", "--out", str(out)], ["evaluate", str(out)]):
+        assert run(*words) == 2
+        refusal = capsys.readouterr().err
+        assert "is not finished" in refusal and f"go on with: rcpo resume {out}" in refusal
+    assert run("resume", str(out), "--no-pictures", "--json", "--require-satisfied") in (0, 3)
+    document = json.loads(capsys.readouterr().out)
+    assert document["folder"] == str(out) and document["steps"] >= 1e6
+    assert run("resume", str(out)) == 2
+    assert "is finished; look at it with: rcpo evaluate" in capsys.readouterr().err
 
 
 def test_require_satisfied_exits_with_3(tmp_path: Path) -> None:

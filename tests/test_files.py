@@ -80,12 +80,15 @@ def test_the_folder_is_made_to_last_after_the_file_is_in_place(tmp_path: Path, m
     """First what is in the file, then its name, then the folder that the name is in."""
     done: list[tuple[str, bool]] = []
 
-    def noted(name: str, proper: Any, *words: Any) -> Any:
-        done.append((name, os.path.isdir(words[0] if name != "fsync" else f"/proc/self/fd/{words[0]}")))
-        return proper(*words)
+    def told(name: str, proper: Any) -> Any:
+        def do(what: Any, *more: Any) -> Any:
+            done.append((name, os.path.isdir(f"/proc/self/fd/{what}" if name == "fsync" else what)))
+            return proper(what, *more)
+
+        return do
 
     for name in ("fsync", "replace", "rename"):
-        monkeypatch.setattr(f"os.{name}", partial(noted, name, getattr(os, name)))
+        monkeypatch.setattr(os, name, told(name, getattr(os, name)))
     write_atomically(tmp_path / "file", b"new")
     assert [name for name, _ in done] in (["fsync", "replace", "fsync"], ["fsync", "rename", "fsync"])
     if Path("/proc/self/fd").exists():

@@ -92,7 +92,7 @@ def _says_the_same(one: bytes, two: bytes) -> bool:
         return False
 
 
-def _becomes_a_pipe(path: Path) -> None:
+def become_a_pipe(path: Path) -> None:
     path.unlink()
     os.mkfifo(path)
 
@@ -103,7 +103,7 @@ def _becomes_a_pipe(path: Path) -> None:
         (lambda arrays, manifest: arrays.unlink(), "No such file"),
         (lambda arrays, manifest: arrays.write_bytes(arrays.read_bytes() + b"\0"), "is damaged"),
         (lambda arrays, manifest: arrays.write_bytes(b"\0" * 20_000), "at most 10000 belong there"),
-        (lambda arrays, manifest: _becomes_a_pipe(arrays), "it is no file"),
+        (lambda arrays, manifest: become_a_pipe(arrays), "it is no file"),
         (lambda arrays, manifest: (arrays.unlink(), arrays.symlink_to("/dev/zero")), "it is no file"),
         (lambda arrays, manifest: (arrays.unlink(), arrays.mkdir()), "irectory"),
         (lambda arrays, manifest: manifest.write_text("[]"), "is damaged"),

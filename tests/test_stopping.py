@@ -25,9 +25,9 @@ def test_a_wish_is_heard_and_granted_with_the_code_of_its_signal(
 ) -> None:
     before = [signal.getsignal(each) for each in SIGNALS]
     with listening() as stopper:
-        asked = [stopper.asked]
+        heard = [stopper.asked]
         os.kill(os.getpid(), number)
-        assert [*asked, stopper.asked] == [False, True]
+        assert [*heard, stopper.asked] == [False, True]
         with pytest.raises(Stopped, match=r"^farewell$") as stopped:
             stopper.leave("farewell")
         time.sleep(0.2)
