@@ -77,7 +77,7 @@ def test_on_the_host_every_step_is_given_to_the_function() -> None:
             assert episode.value[t, n, 2] == jumped[mine, n].any()
             assert episode.value[t, n, 3] == pytest.approx(spent[mine, n].max(), rel=1e-5)
             assert episode.columns[t, n, 2] == pytest.approx(spent[mine, n].sum(), rel=1e-5)
-            begun = t + 1
+            begun = int(t) + 1
 
 
 def test_in_jax_the_same() -> None:
@@ -105,7 +105,7 @@ def test_in_jax_the_same() -> None:
             total = spent[begun : t + 1, n].sum()
             assert rollout.episode.value[t, n, 0] == pytest.approx(total, abs=1e-5)
             assert rollout.episode.value[t, n, 2] == pytest.approx(total / (t + 1 - begun), abs=1e-5)
-            begun = t + 1
+            begun = int(t) + 1
 
 
 def test_without_functions_nothing_is_added() -> None:
