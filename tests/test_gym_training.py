@@ -111,8 +111,7 @@ def test_pendulum_keeps_its_torque() -> None:
 @pytest.mark.slow
 def test_minigrids_lava() -> None:
     """MiniGrid says nothing of lava in `info`; what the agent stands on does."""
-    pytest.importorskip("minigrid")
-    from minigrid.wrappers import FlatObsWrapper, ImgObsWrapper
+    wrappers = pytest.importorskip("minigrid.wrappers")
 
     class Lava(gymnasium.Wrapper):
         def step(self, action: Any) -> Any:
@@ -124,7 +123,7 @@ def test_minigrids_lava() -> None:
     def make(kind: Any) -> Any:
         return Lava(kind(gymnasium.make("MiniGrid-LavaGapS5-v0")))
 
-    for kind, pixels in ((ImgObsWrapper, True), (FlatObsWrapper, False)):
+    for kind, pixels in ((wrappers.ImgObsWrapper, True), (wrappers.FlatObsWrapper, False)):
         environment = GymEnvironment(lambda kind=kind: make(kind))
         assert environment.spec.pixels == pixels and "lava" in environment.spec.column_names
         evaluation = rcpo.EvaluationConfig(episodes=0, shortlist_episodes=20, verdict_episodes=50, mixture=False)
