@@ -33,18 +33,18 @@ class Columns:
                 raise UsageError(f"two cost functions are called {constraint.column}; give them different names")
         self.names = tuple(functions)
         self.place = tuple(self.names.index(constraint.column) for constraint in constraints)
-        self.sources = tuple(given.get(name, function or name) for name, function in functions.items())
-        self.called = any(map(callable, self.sources))
+        self._pairs = tuple((name, given.get(name, function or name)) for name, function in functions.items())
+        self.called = any(callable(source) for _, source in self._pairs)
         for name in given:
             if name not in self.names:
                 raise UsageError(f"costs has a column {name!r} that no constraint bounds; those of the constraints "
                                  f"are: {', '.join(self.names)}")  # fmt: skip
         self.missing = missing
 
-    def read(self, obs: Any, action: Any, next_obs: Any, info: Mapping[str, Any]) -> list[float]:
-        """What one step of one environment cost, a number for each column."""
-        costs = []
-        for name, source in zip(self.names, self.sources, strict=True):
+    def read(self, obs: Any, action: Any, next_obs: Any, info: Mapping[str, Any]) -> dict[str, float]:
+        """What one step of one environment cost, by column."""
+        costs = {}
+        for name, source in self._pairs:
             if callable(source):
                 cost = source(obs, action, next_obs, info)
             elif source in info:
@@ -55,7 +55,7 @@ class Columns:
                 cost = _number(name, cost)
             if not math.isfinite(cost):
                 raise UsageError(f"got the cost {cost} in column {name!r}; a cost is a finite number")
-            costs.append(cost)
+            costs[name] = cost
         return costs
 
     def _elsewhere(self, info: Mapping[str, Any], name: str, source: str) -> Any:
@@ -74,7 +74,7 @@ class Columns:
         Copies that were reset within the step they `ended` in report what it cost in `final_info`.
         """
         final, costs = info.get("final_info"), []
-        for name, source in zip(self.names, self.sources, strict=True):
+        for name, source in self._pairs:
             if callable(source):
                 cost = _batch(name, source(*transition, info), live)
             elif final is None:

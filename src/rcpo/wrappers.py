@@ -26,6 +26,15 @@ KEY: Final = "rcpo"
 
 
 @final
+class Told(dict):
+    """What there is to tell about a step. Nobody changes it, so it is its own copy: `DummyVecEnv` copies every info,
+    and `copy.deepcopy` would take longer than the step has taken."""
+
+    def __deepcopy__(self, memo: Any) -> "Told":
+        return self
+
+
+@final
 class Account:
     """The running episode of one environment: what its steps cost the learner, and what it was worth in the end."""
 
@@ -35,8 +44,8 @@ class Account:
         self._names = multipliers.names
         self._functionals = tuple(bound.functional for bound in bounds)
         self._terms = tuple(
-            (k, bound.functional, column, bound.event, bound.sign)
-            for k, (bound, column) in enumerate(zip(bounds, columns.place, strict=True))
+            (k, self._names[k], bound.functional, bound.column, bound.event, bound.sign)
+            for k, bound in enumerate(bounds)
         )
         self.open()
 
@@ -51,23 +60,22 @@ class Account:
         """The penalised reward of one step, and what there is to tell about it."""
         multipliers, totals, length = self.multipliers, self._totals, self._length
         costs = self.columns.read(obs, action, next_obs, info)
-        weights, paid, penalties = multipliers.weights, 0.0, []
-        for k, functional, column, event, sign in self._terms:
+        weights, paid, penalties = multipliers.weights, 0.0, {}
+        for k, name, functional, column, event, sign in self._terms:
             before, cost = totals[k], costs[column]
             if event is not None:
                 cost = event(cost)
             totals[k] = after = functional.step(before, cost, length)
-            penalty = float(sign * functional.penalty(before, after, cost))
-            penalties.append(penalty)
+            penalties[name] = penalty = float(sign * functional.penalty(before, after, cost))
             paid += weights[k] * penalty
         self._reward += reward
         self._length = length + 1
-        told = {
-            "reward": reward,
-            "costs": dict(zip(self.columns.names, costs, strict=True)),
-            "penalties": dict(zip(self._names, penalties, strict=True)),
-            "multipliers": multipliers.shown,
-        }
+        told = Told(
+            reward=reward,
+            costs=costs,
+            penalties=penalties,
+            multipliers=multipliers.shown.copy(),
+        )
         penalised = multipliers.scale * reward + multipliers.rebate - paid
         if ended:
             told["episode"] = self._close(training)
@@ -78,7 +86,7 @@ class Account:
         values = [float(functional.value(total, self._length)) for functional, total in pairs]
         if training:
             self.multipliers.record(values)
-        told = {"reward": self._reward, "length": self._length, "values": dict(zip(self._names, values, strict=True))}
+        told = Told(reward=self._reward, length=self._length, values=dict(zip(self._names, values, strict=True)))
         self.open()
         return told
 
