@@ -11,8 +11,14 @@ INSTALLED := $(VENV)/installed
 # Present only where make itself made the environment: `make clean` removes no other.
 OURS := $(VENV)/made-by-make
 LOCK_VENV := .venv-lock
+# Somebody else's learners, for the tests of the wrapper around them: exact versions, in an environment of their own.
+SB3_VENV := .venv-sb3
+SB3_BIN := $(SB3_VENV)/bin
+SB3_INSTALLED := $(SB3_VENV)/installed
+TORCH := torch==2.13.0
+SB3 := stable-baselines3==2.9.2
 
-.PHONY: train test lock clean
+.PHONY: train test test-sb3 lock clean
 .DELETE_ON_ERROR:
 
 train: $(INSTALLED)
@@ -24,6 +30,20 @@ test: $(INSTALLED)
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(BIN)/python -m pytest $(PYTEST_ARGS)
+
+# torch comes first, so that nothing else decides which build of it is installed.
+$(SB3_INSTALLED): pyproject.toml requirements.lock Makefile
+	$(PYTHON) -m venv --clear $(SB3_VENV)
+	$(SB3_BIN)/python -m pip install --quiet --disable-pip-version-check $(TORCH)
+	$(SB3_BIN)/python -m pip install --quiet --disable-pip-version-check -r requirements.lock
+	$(SB3_BIN)/python -m pip install --quiet --disable-pip-version-check $(SB3)
+	$(SB3_BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps -e .
+	$(SB3_BIN)/python -m pip check
+	@touch $@
+
+# The wrapper around Stable-Baselines3's PPO, SAC and DQN.
+test-sb3: $(SB3_INSTALLED)
+	$(SB3_BIN)/python -m pytest tests/test_sb3.py
 
 # `pip check` says so when requirements.lock lacks what pyproject.toml asks for: then run `make lock`.
 $(INSTALLED): pyproject.toml requirements.lock
@@ -48,5 +68,5 @@ lock:
 # Leaves runs/ (results are yours) and an environment in .venv that make did not make.
 clean:
 	if test -e $(OURS); then rm -rf $(VENV); fi
-	rm -rf $(LOCK_VENV) .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	rm -rf $(LOCK_VENV) $(SB3_VENV) .pytest_cache .mypy_cache .ruff_cache .hypothesis
 	find src tests -name __pycache__ -type d -prune -exec rm -rf {} +
