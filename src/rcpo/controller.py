@@ -26,7 +26,8 @@ class Multipliers:
 
     `constraints` are texts or `Constraint`s, or one of them. Every finished episode is recorded; each
     `episodes_per_update` of them move the multipliers once, by the rule that `rcpo.train` uses (the paper's integral
-    rule unless the settings say otherwise). Settings are the fields of `MultiplierConfig`, as words or as a record.
+    rule unless the settings say otherwise). Settings are the fields of `MultiplierConfig`, as words or as such a
+    record.
     """
 
     def __init__(
