@@ -71,7 +71,7 @@ def test_on_the_host_every_step_is_given_to_the_function() -> None:
     assert episode.columns.shape == (40, 6, 4), "push, touch, effort(), Jump()"
     for n in range(6):
         begun = 0
-        for t in map(int, np.flatnonzero(ended[:, n])):
+        for t in np.flatnonzero(ended[:, n]):
             mine = slice(begun, t + 1)
             assert episode.value[t, n, 0] == pytest.approx(spent[mine, n].sum(), rel=1e-5)
             assert episode.value[t, n, 2] == jumped[mine, n].any()
@@ -101,7 +101,7 @@ def test_in_jax_the_same() -> None:
     assert ended.sum() > 20 and reached.any() and not reached[ended].all()
     for n in range(7):
         begun = 0
-        for t in map(int, np.flatnonzero(ended[:, n])):
+        for t in np.flatnonzero(ended[:, n]):
             total = spent[begun : t + 1, n].sum()
             assert rollout.episode.value[t, n, 0] == pytest.approx(total, abs=1e-5)
             assert rollout.episode.value[t, n, 2] == pytest.approx(total / (t + 1 - begun), abs=1e-5)

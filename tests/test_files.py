@@ -2,7 +2,6 @@
 
 import errno
 import os
-from functools import partial
 from pathlib import Path
 from typing import Any
 
