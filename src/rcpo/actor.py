@@ -9,7 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, PyTree
 
-from rcpo.envs.base import Environment, HostEnvironment
+from rcpo.envs.base import Box, Environment, HostEnvironment
 from rcpo.errors import UsageError
 from rcpo.host import in_range
 from rcpo.networks import ActorCritic, SeparateActorCritic
@@ -27,7 +27,12 @@ class Actor:
 
     def __init__(self, environment: Environment, policy: Policy, deterministic: bool = False, seed: Seed = 0):
         self._spec, self._deterministic = environment.spec, deterministic
-        states = None if isinstance(environment, HostEnvironment) else environment.states()
+        self._seen: Callable[[Any], Any] = np.asarray
+        self._taken, states = _as_numbers, None
+        if isinstance(environment, HostEnvironment):
+            self._seen, self._taken = environment.as_seen, environment.as_taken
+        else:
+            states = environment.states()
         self._states = 0 if states is None or self._spec.observation_shape else len(states)
         self._weights = np.asarray(policy.weights, dtype=np.float64)
         self._greedy = np.asarray(policy.greedy)
@@ -49,25 +54,33 @@ class Actor:
     def act_as(self, obs: Any, component: int, deterministic: bool, generator: np.random.Generator) -> Any:
         """The same as one network of the policy does it."""
         batch, alone = self._checked(obs)
+        actions = self._taken(self._drawn(batch, component, deterministic, generator))
+        return actions[0] if alone else actions
+
+    def rows(self, seen: np.ndarray) -> np.ndarray:
+        """The actions for a batch that live copies show, as they take them."""
+        return self._drawn(seen, self.component, self._deterministic, self.generator)
+
+    def _drawn(
+        self, batch: np.ndarray, component: int, deterministic: bool, generator: np.random.Generator
+    ) -> np.ndarray:
         greedy = deterministic or bool(self._greedy[component])
         if (component, greedy) not in self._acts:
             self._acts[component, greedy] = _act(self._networks[component], greedy)
         shape = (len(batch), self._spec.outputs)
         noise = np.zeros(shape, np.float32) if greedy else self._noise(generator, shape)
-        actions = in_range(self._spec.actions, self._acts[component, greedy](batch, noise))
-        actions = actions.astype(np.int64) if isinstance(self._spec.actions, int) else actions
-        return actions[0] if alone else actions
+        return in_range(self._spec.actions, self._acts[component, greedy](batch, noise))
 
     def _noise(self, generator: np.random.Generator, shape: tuple[int, ...]) -> np.ndarray:
         """What the policy's distribution needs to be drawn from (see `distributions`)."""
-        drawn = generator.gumbel(size=shape) if isinstance(self._spec.actions, int) else generator.normal(size=shape)
+        drawn = generator.normal(size=shape) if isinstance(self._spec.actions, Box) else generator.gumbel(size=shape)
         return drawn.astype(np.float32)
 
     def _checked(self, obs: Any) -> tuple[np.ndarray, bool]:
         """The observations as a batch, and whether it was one alone; whatever the policy cannot see is refused."""
         shape, name = self._spec.observation_shape, self._spec.name
         try:
-            array = np.asarray(obs)
+            array = np.asarray(self._seen(obs))
         except ValueError:
             raise UsageError("got an observation whose rows differ in length; give one array") from None
         axes = array.ndim - len(shape)
@@ -82,6 +95,10 @@ class Actor:
                 raise UsageError(f"got the observation {_short(array)}; {name} shows the state's number, "
                                  f"an integer from 0 to {self._states - 1}")  # fmt: skip
             return batch, alone
+        if self._spec.pixels:
+            if array.dtype != np.uint8:
+                raise UsageError(f"got a picture of {array.dtype}; {name} shows bytes (uint8, from 0 to 255)")
+            return batch, alone
         if array.dtype.kind not in "fiub":
             raise UsageError(f"got an observation of {array.dtype}; give numbers")
         with np.errstate(over="ignore"):
@@ -90,6 +107,10 @@ class Actor:
             raise UsageError("got an observation with numbers that are not finite (NaN or too large); "
                              "look at where it comes from")  # fmt: skip
         return batch, alone
+
+
+def _as_numbers(action: np.ndarray) -> np.ndarray:
+    return action.astype(np.int64)
 
 
 def _short(array: np.ndarray) -> str:

@@ -4,6 +4,7 @@ The normaliser, the network, and the scaling and clipping of actions are inside;
 """
 
 import json
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, final
@@ -14,11 +15,20 @@ import numpy as np
 from jaxtyping import Array, Float, PyTree
 
 from rcpo import __version__
+from rcpo.bodies import Convolutional, Layers
 from rcpo.checkpoint import read_json, write_atomically
-from rcpo.envs.base import Box
+from rcpo.envs.base import Box, Choices, Environment
+from rcpo.envs.gym import GymEnvironment
 from rcpo.errors import UsageError
 from rcpo.folder import CONFIG, verdict_document, versions
-from rcpo.networks import CONVOLUTIONS, ConvolutionalActorCritic, Linear, SeparateActorCritic, TabularActorCritic
+from rcpo.networks import (
+    CONVOLUTIONS,
+    ConvolutionalActorCritic,
+    Linear,
+    Perceptron,
+    SeparateActorCritic,
+    TabularActorCritic,
+)
 from rcpo.normalise import CLIP, SMALLEST_VARIANCE
 
 if TYPE_CHECKING:
@@ -59,6 +69,7 @@ class Graph:
     """Nodes and constants of a graph in the making; every value gets a name of its own."""
 
     def __init__(self) -> None:
+        self.floats = need("onnx", "onnx", "the export").TensorProto.FLOAT
         self.helper = need("onnx.helper", "onnx", "the export")
         self.numpy_helper = need("onnx.numpy_helper", "onnx", "the export")
         self.nodes: list[NodeProto] = []
@@ -87,26 +98,42 @@ def outputs_of(graph: Graph, network: Any, x: str) -> str:
         return graph("Gather", np.asarray(network.logits), x, axis=0)
     if isinstance(network, ConvolutionalActorCritic):
         return convolutional(graph, network, x)
-    if not isinstance(network, SeparateActorCritic):
-        raise UsageError(f"got a network of the kind {type(network).__name__}, which cannot be exported yet")
+    body = network.actor.body if isinstance(network, SeparateActorCritic) else network
+    if isinstance(body, Convolutional):
+        return picture(graph, body, x)
+    if not isinstance(body, Perceptron):
+        raise UsageError("the policy is a network of its user's own, which has no ONNX graph here; use run.act or "
+                         "run.actor, or export the module with its own tools")  # fmt: skip
     if network.sight is not None:
         scale = 1.0 / np.sqrt(np.asarray(network.sight.variance) + np.float32(SMALLEST_VARIANCE))
         x = graph("Mul", graph("Sub", x, np.asarray(network.sight.mean)), scale.astype(np.float32))
         x = graph("Clip", x, np.float32(-CLIP), np.float32(CLIP))
-    *hidden, last = network.actor.body.layers
+    *hidden, last = body.layers
     for linear in hidden:
         x = graph("Tanh", layer(graph, x, linear))
     return layer(graph, x, last)
 
 
 def convolutional(graph: Graph, network: ConvolutionalActorCritic, x: str) -> str:
-    """The Mars Rover's network; its weights lie in the order of patches: row, column, channel."""
-    for linear, (outputs, kernel, stride) in zip(network.trunk, CONVOLUTIONS, strict=True):
+    """The Mars Rover's network."""
+    x = convolutions(graph, network.trunk, CONVOLUTIONS, x)
+    return layer(graph, graph("Relu", layer(graph, x, network.actor[0])), network.actor[1])
+
+
+def picture(graph: Graph, body: Convolutional, x: str) -> str:
+    """The network for pictures [N, H, W, C] of bytes."""
+    x = graph("Div", graph("Cast", x, to=graph.floats), np.float32(255.0))
+    x = convolutions(graph, body.trunk, body.layers, graph("Transpose", x, perm=[0, 3, 1, 2]))
+    return layer(graph, graph("Relu", layer(graph, x, body.features)), body.last)
+
+
+def convolutions(graph: Graph, trunk: Sequence[Linear], layers: Layers, x: str) -> str:
+    """Of pictures [N, C, H, W], in one row; weights lie in the order of patches: row, column, channel."""
+    for linear, (outputs, kernel, stride) in zip(trunk, layers, strict=True):
         weight = np.asarray(linear.weight).reshape(kernel, kernel, -1, outputs).transpose(3, 2, 0, 1)
         bias = np.asarray(linear.bias)
         x = graph("Relu", graph("Conv", x, np.ascontiguousarray(weight), bias, strides=[stride, stride]))
-    x = graph("Flatten", graph("Transpose", x, perm=[0, 2, 3, 1]), axis=1)
-    return layer(graph, graph("Relu", layer(graph, x, network.actor[0])), network.actor[1])
+    return graph("Flatten", graph("Transpose", x, perm=[0, 2, 3, 1]), axis=1)
 
 
 def chosen_rows(graph: Graph, parts: list[str]) -> str:
@@ -118,13 +145,30 @@ def chosen_rows(graph: Graph, parts: list[str]) -> str:
     return graph("GatherND", stacked, graph("Unsqueeze", "component", axis), batch_dims=1)
 
 
-def choices(graph: Graph, networks: list[Any], greedy: list[bool]) -> None:
-    """Outputs for choices: `probabilities` as the policy draws, and its likeliest `action`."""
+def choices(graph: Graph, networks: list[Any], greedy: list[bool], actions: int | Choices) -> None:
+    """Outputs for choices: `probabilities` as the policy draws, and its likeliest `action`.
+
+    Of several choices at once the options' probabilities stand one behind the other, as in the network.
+    """
     logits = [outputs_of(graph, network, "observation") for network in networks]
+    ends = np.cumsum(options_of(actions))[:-1]
+
+    def of_each(operator: str, x: str, **attributes: Any) -> str:
+        if not len(ends):
+            return graph(operator, x, axis=-1, **attributes)
+        pieces = zip([0, *ends], [*ends, np.iinfo(np.int64).max], strict=True)
+        sliced = [graph("Slice", x, *(np.array([n], np.int64) for n in (*piece, -1))) for piece in pieces]
+        return graph("Concat", *(graph(operator, one, axis=-1, **attributes) for one in sliced), axis=-1)
+
     # A greedy network draws nothing: all of its probability is on one action.
-    drawn = [graph("Hardmax" if sure else "Softmax", x, axis=-1) for x, sure in zip(logits, greedy, strict=True)]
+    drawn = [of_each("Hardmax" if sure else "Softmax", x) for x, sure in zip(logits, greedy, strict=True)]
     graph("Identity", chosen_rows(graph, drawn), name="probabilities")
-    graph("ArgMax", chosen_rows(graph, logits), axis=-1, keepdims=0, name="action")
+    graph("Identity", of_each("ArgMax", chosen_rows(graph, logits), keepdims=int(len(ends) > 0)), name="action")
+
+
+def options_of(actions: int | Choices) -> tuple[int, ...]:
+    """How many options each choice has."""
+    return (actions,) if isinstance(actions, int) else actions.options
 
 
 def motions(graph: Graph, networks: list[Any], greedy: list[bool], box: Box) -> None:
@@ -150,14 +194,15 @@ def model_of(run: "Run", component: int | None, card: dict[str, Any]) -> "ModelP
     networks = [jax.tree.map(lambda leaf, m=m: np.asarray(leaf[m]), policy.networks) for m in picked]
     greedy = [bool(policy.greedy[m]) for m in picked]
     floats, integers, rows = onnx.TensorProto.FLOAT, onnx.TensorProto.INT64, "N"
-    kind = floats if spec.observation_shape else integers
+    kind = onnx.TensorProto.UINT8 if spec.pixels else floats if spec.observation_shape else integers
     value = graph.helper.make_tensor_value_info
     inputs = [value("observation", kind, [rows, *spec.observation_shape])]
     if len(networks) > 1:
         inputs.append(value("component", integers, [rows]))
-    if isinstance(spec.actions, int):
-        choices(graph, networks, greedy)
-        outputs = [value("action", integers, [rows]), value("probabilities", floats, [rows, spec.actions])]
+    if not isinstance(spec.actions, Box):
+        choices(graph, networks, greedy, spec.actions)
+        several = [len(spec.actions.options)] if isinstance(spec.actions, Choices) else []
+        outputs = [value("action", integers, [rows, *several]), value("probabilities", floats, [rows, spec.outputs])]
     else:
         motions(graph, networks, greedy, spec.actions)
         outputs = [value(name, floats, [rows, spec.outputs]) for name in ("action", "mean", "std")]
@@ -185,7 +230,7 @@ def constraint_card(run: "Run", component: int | None) -> dict[str, Any]:
         "environment_settings": asdict(run.config.env),
         "observation": {
             "shape": list(spec.observation_shape),
-            "meaning": "as the environment gives it" if spec.observation_shape else "the state's number",
+            "meaning": meaning(run.environment),
         },
         "actions": actions,
         "component": component,
@@ -202,6 +247,16 @@ def constraint_card(run: "Run", component: int | None) -> dict[str, Any]:
         "versions": document.get("versions", versions()),
         "exported_with": versions(),
     }  # fmt: skip
+
+
+def meaning(environment: Environment) -> str:
+    """What an observation is, for whoever has not seen the environment."""
+    spec = environment.spec
+    if spec.pixels:
+        return "a picture of bytes: height, width, channels"
+    if isinstance(environment, GymEnvironment):
+        return "as gymnasium.spaces.flatten writes it; options are counted from 0"
+    return "as the environment gives it" if spec.observation_shape else "the state's number"
 
 
 def export(run: "Run", path: str | Path, component: int | None = None) -> Exported:
@@ -229,6 +284,8 @@ def export(run: "Run", path: str | Path, component: int | None = None) -> Export
 def probe(run: "Run", count: int) -> np.ndarray:
     """Observations of all sorts: the environment's own states, or normal ones around what training saw."""
     spec, states, rng = run.environment.spec, None, np.random.default_rng(0)
+    if spec.pixels:
+        return rng.integers(0, 256, (count, *spec.observation_shape), dtype=np.uint8)
     if hasattr(run.environment, "states"):
         states = run.environment.states()
     if states is not None:
@@ -261,9 +318,11 @@ def in_jax(run: "Run", obs: np.ndarray, m: int) -> dict[str, np.ndarray]:
     spec, sure = run.environment.spec, bool(run.policy.greedy[m])
     network = jax.tree.map(lambda leaf: leaf[m], run.policy.networks)
     raw = np.asarray(_outputs(network, jnp.asarray(obs)))
-    if isinstance(spec.actions, int):
-        best = np.eye(spec.actions)[raw.argmax(axis=-1)]
-        return {"probabilities": best if sure else np.asarray(jax.nn.softmax(raw, axis=-1))}
+    if not isinstance(spec.actions, Box):
+        parts = np.split(raw, np.cumsum(options_of(spec.actions))[:-1], axis=-1)
+        best = [np.eye(part.shape[-1])[part.argmax(axis=-1)] for part in parts]
+        drawn = best if sure else [np.asarray(jax.nn.softmax(part, axis=-1)) for part in parts]
+        return {"probabilities": np.concatenate(drawn, axis=-1)}
     low, high = (np.asarray(bound, np.float32) for bound in (spec.actions.low, spec.actions.high))
     std = np.zeros(len(low)) if sure else np.exp(np.asarray(network.actor.log_std)) * 0.5 * (high - low)
     mean = 0.5 * (high + low) + 0.5 * (high - low) * raw

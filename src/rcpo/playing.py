@@ -9,13 +9,16 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
+from rcpo.actor import Actor
 from rcpo.constraints import Constraint
+from rcpo.costs import add_costs, all_columns
+from rcpo.envs.base import HostCopies
+from rcpo.envs.gym import GymEnvironment
 from rcpo.envs.gymnasium_rover import MarsRoverEnv
 from rcpo.envs.mars_rover import MarsRover
 from rcpo.envs.mujoco import MujocoCopies, MujocoEnvironment
 from rcpo.episodes import add_up, close, open_tally
 from rcpo.errors import UsageError
-from rcpo.host import in_range
 from rcpo.types import AnyArray, Tally
 
 if TYPE_CHECKING:
@@ -28,7 +31,7 @@ class Played:
     """T steps, and the state before the first: so T + 1 entries everywhere."""
 
     states: tuple[Any, ...]
-    """What a picture is drawn of: positions of a robot, the number of the rover's cell."""
+    """What a picture is drawn of: positions of a robot, the number of the rover's cell; or the picture itself."""
     reward: Float[np.ndarray, " T1"]
     """Earned so far."""
     value: Float[np.ndarray, "T1 K"]
@@ -48,7 +51,10 @@ def play(run: "Run", seed: int = 0, deterministic: bool = False) -> Played:
         return _play_robot(run, environment, seed, deterministic)
     if isinstance(environment, MarsRover):
         return _play_rover(run, environment, seed, deterministic)
-    raise UsageError(f"there is no picture of {environment.spec.name}; the Mars Rover and MuJoCo's robots have one")
+    if isinstance(environment, GymEnvironment):
+        return _play_gym(run, environment, seed, deterministic)
+    raise UsageError(f"there is no picture of {environment.spec.name}; the Mars Rover, MuJoCo's robots and Gymnasium's "
+                     "environments have one")  # fmt: skip
 
 
 def _play_robot(run: "Run", environment: MujocoEnvironment, seed: int, deterministic: bool) -> Played:
@@ -61,13 +67,30 @@ def _play_robot(run: "Run", environment: MujocoEnvironment, seed: int, determini
         account = Account(run.constraints, environment.spec.column_names)
         states, ended = [batch.qpos[0].copy()], False
         while not ended:
-            step = copies.step(in_range(environment.spec.actions, actor.act(obs)))
-            ended = bool(step.terminated[0] or step.truncated[0])
+            obs, ended = _step(copies, actor, account, obs)
             # Where the episode ended the copy stands at a new start already: the last picture is drawn once more.
             states.append(states[-1] if ended else batch.qpos[0].copy())
-            account.add(step.reward, step.costs)
-            obs = step.obs
     return account.played(states, seconds)
+
+
+def _play_gym(run: "Run", environment: GymEnvironment, seed: int, deterministic: bool) -> Played:
+    actor, pictures = run.actor(seed, deterministic), list[Any]()
+    account, ended, rate = Account(run.constraints, environment.spec.column_names), False, environment.frames_per_second
+    with environment.film(pictures) as copies:
+        obs: AnyArray = copies.reset(seed)
+        while not ended:
+            obs, ended = _step(copies, actor, account, obs)
+    # Where the episode ended the copy began a new one, and drew that too.
+    return account.played(pictures[:-1], 1.0 / rate if rate else 0.0)
+
+
+def _step(copies: HostCopies, actor: Actor, account: "Account", obs: AnyArray) -> tuple[AnyArray, bool]:
+    """One step of the only copy: what it shows then, and whether the episode is over."""
+    before = np.array(obs)  # the next step may write over it
+    action = actor.rows(before)
+    step = copies.step(action)
+    account.add(before, action, step.next_obs, step.reward, step.costs)
+    return step.obs, bool(step.terminated[0] or step.truncated[0])
 
 
 def _play_rover(run: "Run", environment: MarsRover, seed: int, deterministic: bool) -> Played:
@@ -76,9 +99,11 @@ def _play_rover(run: "Run", environment: MarsRover, seed: int, deterministic: bo
     obs, _ = world.reset(seed=seed)
     account, states, ended = Account(run.constraints, names), [world.state], False
     while not ended and len(states) <= environment.spec.max_steps:
-        obs, reward, ended, _, info = world.step(actor.act(obs))
+        action = actor.act(obs)
+        obs, reward, ended, _, info = world.step(action)
         states.append(world.state)
-        account.add(np.array([reward]), np.array([[info[name] for name in names]]))
+        before, after, chosen = (jnp.array([number]) for number in (states[-2], states[-1], action))
+        account.add(before, chosen, after, np.array([reward]), jnp.array([[info[name] for name in names]]))
     return account.played(states, 0.0)
 
 
@@ -93,12 +118,13 @@ class Account:
     """Adds up an episode, and keeps what it was worth after every step."""
 
     def __init__(self, constraints: tuple[Constraint, ...], names: tuple[str, ...]):
-        self._constraints, self._names = constraints, names
-        self._tally = open_tally(constraints, len(names), jnp.ones(1, bool))
+        self._constraints, self._given, self._names = constraints, names, all_columns(names, constraints)
+        self._tally = open_tally(constraints, len(self._names), jnp.ones(1, bool))
         self._reward, self._value = [0.0], [np.zeros(len(constraints))]
 
-    def add(self, reward: AnyArray, costs: AnyArray) -> None:
+    def add(self, obs: AnyArray, action: AnyArray, next_obs: AnyArray, reward: AnyArray, costs: AnyArray) -> None:
         """One more step."""
+        costs = add_costs(self._constraints, self._given, obs, action, next_obs, costs)
         earned, paid = np.asarray(reward, np.float32), np.asarray(costs, np.float32)
         self._tally, value = _add(self._constraints, self._names, self._tally, earned, paid)
         self._reward.append(self._reward[-1] + float(reward[0]))

@@ -82,6 +82,8 @@ def pictures(run: "Run", states: Sequence[Any]) -> Iterator[Picture]:
             drawn = world.render()
             assert drawn is not None
             yield drawn
+    else:
+        yield from states
 
 
 def _robot_pictures(environment: MujocoEnvironment, qpos: np.ndarray) -> Iterator[Picture]:

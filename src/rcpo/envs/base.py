@@ -133,6 +133,14 @@ class HostEnvironment(ABC):
     def open(self, copies: int, parts: int = 1) -> "HostCopies":
         """`copies` live copies, stepped together; `parts` such sets share the machine."""
 
+    def as_seen(self, observation: Any) -> Any:
+        """What the environment itself shows, once or several times, as policies see it; all else as it is."""
+        return observation
+
+    def as_taken(self, action: np.ndarray) -> np.ndarray:
+        """A policy's actions [N ...] as the environment itself takes them."""
+        return action
+
 
 class HostCopies(ABC):
     """N live copies of an environment. Each ends its own episodes, and starts the next one within the same step."""

@@ -1,7 +1,7 @@
 """Any Gymnasium environment, as N copies for training: by id, from a file, from a factory, or copied from an object."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any, Final, final
 
@@ -101,6 +101,22 @@ class GymEnvironment(HostEnvironment):
             raise UsageError(f"got {copies} copies of {self.source.name}; give at least 1")
         return GymCopies(self, copies, max(1, (self.settings.workers or cores()) // parts))
 
+    def film(self, pictures: list[Any]) -> "GymCopies":
+        """One live copy in this process, which adds a picture to the list after every reset and every step."""
+        made = sources.filmed(self.origin, self.settings.keyword_arguments, self.settings.max_steps, pictures)
+        return GymCopies(self, 1, 1, replace(self.task, source=made))
+
+    def as_seen(self, observation: Any) -> Any:
+        return spaces.as_seen(self._seen.observation_space, self._seen.sight, observation)
+
+    def as_taken(self, action: np.ndarray) -> np.ndarray:
+        return np.asarray(spaces.actor(self._seen.action_space)(action))
+
+    @property
+    def frames_per_second(self) -> float:
+        """At which it is to be shown; 0 where it does not say."""
+        return self._seen.frames_per_second
+
 
 def actions(space: Any) -> int | Choices | Box:
     """The actions of a space as a policy gives them."""
@@ -117,14 +133,16 @@ class GymCopies(HostCopies):
 
     resumable = False
 
-    def __init__(self, environment: GymEnvironment, copies: int, workers: int):
-        settings, spec, task = environment.settings, environment.spec, environment.task
-        workers = min(workers, copies) if settings.vectorization == "async" else 1
+    def __init__(self, environment: GymEnvironment, copies: int, workers: int, here: Task | None = None):
+        """`here` is another task than the environment's, for copies in this process."""
+        settings, spec, task = environment.settings, environment.spec, here or environment.task
+        elsewhere = settings.vectorization == "async" and here is None
+        workers = min(workers, copies) if elsewhere else 1
         seen = environment._seen
         shape = layout(copies, workers, spaces.action_row(seen.action_space), (seen.sight.shape, seen.sight.kind),
                        len(spec.columns))  # fmt: skip
         self._max_steps, self._copies = spec.max_steps, copies
-        if settings.vectorization == "async":
+        if elsewhere:
             self._engine: Stepper | Workers = Workers(task, shape, copies, workers, settings.timeout)
             self._arrays: Arrays = self._engine.arrays
         else:

@@ -24,6 +24,7 @@ DEFAULT_MAX_STEPS: Final = 1000
 class Seen:
     """What a look showed."""
 
+    observation_space: gymnasium.Space
     action_space: gymnasium.Space
     sight: spaces.Sight
     max_steps: int
@@ -31,6 +32,8 @@ class Seen:
     """The keys of `info` that hold numbers, nested ones written with dots; and `cost` where `step` returns it."""
     six: bool
     """Whether `step` returns six values, the cost among them."""
+    frames_per_second: float
+    """At which it is to be shown; 0 where it does not say."""
 
 
 def look(source: sources.Source, settings: GymSettings) -> Seen:
@@ -43,7 +46,15 @@ def look(source: sources.Source, settings: GymSettings) -> Seen:
         sight = spaces.sight(environment.observation_space, settings.images, name)
         actions.seed(0)
         keys, six = _steps(environment, name, sight)
-        return Seen(actions, sight, max_steps(environment, settings), tuple(keys), six)
+        return Seen(
+            environment.observation_space,
+            actions,
+            sight,
+            max_steps(environment, settings),
+            tuple(keys),
+            six,
+            frames_per_second(environment),
+        )
     finally:
         with contextlib.suppress(Exception):
             environment.close()
@@ -59,6 +70,13 @@ def max_steps(environment: Any, settings: GymSettings) -> int:
         registered = getattr(inner, "_max_episode_steps", None)
         inner = inner.__dict__.get("env") if hasattr(inner, "__dict__") else None
     return int(registered or DEFAULT_MAX_STEPS)
+
+
+def frames_per_second(environment: Any) -> float:
+    """What its metadata say of that; 0 where they do not."""
+    said = getattr(environment, "metadata", None)
+    rate = said.get("render_fps") if isinstance(said, Mapping) else None
+    return float(rate) if isinstance(rate, int | float) and 0.0 < rate < float("inf") else 0.0
 
 
 def _steps(environment: Any, name: str, sight: spaces.Sight) -> tuple[dict[str, None], bool]:

@@ -19,11 +19,13 @@ from types import ModuleType
 from typing import Any, Final, final
 
 import gymnasium
+import numpy as np
 from gymnasium.vector import VectorEnv
 
 from rcpo.errors import UsageError
 
 SPACES: Final = ("observation_space", "action_space")
+PICTURES: Final = "rgb_array"
 Kwargs = Mapping[str, Any]
 
 
@@ -180,6 +182,60 @@ def _copy(environment: Any) -> Any:
                 return gymnasium.make(spec, disable_env_checker=True)
         name, reason = name_of(environment), f"{type(error).__name__}: {one_line(error)}"
         raise UsageError(f"cannot copy the environment {name}: {reason}; give a function that makes one") from error
+
+
+def filmed(origin: Any, arguments: Kwargs, max_steps: int, pictures: list[Any]) -> Source:
+    """The same, of copies that can draw themselves and do so into a list."""
+    plain = source(origin, arguments, max_steps)
+    first = plain.make()
+    mode, offered = getattr(first, "render_mode", None), getattr(first, "metadata", None) or {}
+    _let_go(first)
+    if mode != PICTURES and PICTURES not in (offered.get("render_modes") or ()):
+        raise UsageError(f"there is no picture of {plain.name}: it does not offer the render_mode {PICTURES!r}")
+    drawn = plain if mode == PICTURES else source(origin, {**arguments, "render_mode": PICTURES}, max_steps)
+    try:
+        trial = drawn.make()
+    except UsageError as error:
+        raise UsageError(f"there is no picture of {plain.name}, which cannot be made with render_mode={PICTURES!r}: "
+                         f"{error}") from None  # fmt: skip
+    Filmed(trial, plain.name, []).reset(seed=0)
+    _let_go(trial)
+    return Source(plain.name, lambda: Filmed(drawn.make(), plain.name, pictures))
+
+
+def _let_go(environment: Any) -> None:
+    with contextlib.suppress(Exception):
+        environment.close()
+
+
+@final
+class Filmed:
+    """An environment that adds a picture of itself to a list after every reset and every step."""
+
+    def __init__(self, environment: Any, name: str, pictures: list[Any]):
+        self._environment, self._name, self._pictures = environment, name, pictures
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._environment, name)
+
+    def reset(self, **given: Any) -> Any:
+        return self._after(self._environment.reset(**given))
+
+    def step(self, action: Any) -> Any:
+        return self._after(self._environment.step(action))
+
+    def _after(self, outcome: Any) -> Any:
+        try:
+            picture = np.asarray(self._environment.render())
+        except Exception as error:
+            raise UsageError(
+                f"there is no picture of {self._name}: {type(error).__name__}: {one_line(error)}"
+            ) from None
+        if picture.ndim != 3 or picture.shape[-1] != 3 or picture.dtype != np.uint8:
+            raise UsageError(f"there is no picture of {self._name}: its render gives {picture.dtype} of shape "
+                             f"{picture.shape}, expected bytes of shape (height, width, 3)")  # fmt: skip
+        self._pictures.append(picture)
+        return outcome
 
 
 def check_environment(environment: Any, name: str) -> None:

@@ -55,6 +55,21 @@ def sight(space: Space, images: bool, name: str) -> Sight:
     return Sight((size,), False, _Flat(space))
 
 
+def as_seen(space: Space, sight: Sight, observation: Any) -> Any:
+    """What a space holds, as policies see it: one observation, or (of a Box) also a batch. All else as it is."""
+    if not isinstance(space, spaces.Box):
+        if not space.contains(observation):
+            return observation
+        row = np.zeros(sight.shape, sight.kind)
+        sight.write(row, observation)
+        return row
+    array = np.asarray(observation)
+    leading = array.ndim - len(space.shape)
+    if space.shape == sight.shape or leading < 0 or array.shape[leading:] != space.shape:
+        return array
+    return np.moveaxis(array, -3, -1) if sight.pixels else array.reshape(*array.shape[:leading], *sight.shape)
+
+
 def is_picture(space: Space) -> bool:
     """uint8, three axes, and large enough for a convolution."""
     if not isinstance(space, spaces.Box) or space.dtype != np.uint8 or len(space.shape) != 3:
