@@ -8,6 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from rcpo import envs, presets
+from rcpo.config import TrainConfig
 from rcpo.constraints import parse
 from rcpo.envs.base import Environment
 from rcpo.evaluation import Sample, summarise
@@ -19,9 +20,10 @@ from rcpo.policy import Policy
 from rcpo.run import Run
 
 
-def networks(name: str, count: int) -> tuple[Environment, list[Any]]:
+def networks(name: Any, count: int) -> tuple[Environment, list[Any]]:
     """An environment and new networks for it, no two alike, whose actions depend on what they see."""
-    environment, config = envs.make(name), presets.preset(None, name)
+    environment = envs.make(name) if isinstance(name, str) else envs.adopt(name)
+    config = settings_for(name)
     made = []
     for seed in range(count):
         rng = np.random.default_rng(seed)
@@ -30,11 +32,17 @@ def networks(name: str, count: int) -> tuple[Environment, list[Any]]:
     return environment, [with_sight(network, seed) for seed, network in enumerate(made)]
 
 
+def settings_for(name: Any) -> TrainConfig:
+    """The settings that an environment is trained with, which is ours by name or Gymnasium's."""
+    ours = isinstance(name, str) and name in envs.NAMES
+    return presets.preset(None, name) if ours else presets.preset("gym", "an environment", own="gym")
+
+
 def with_sight(network: Any, seed: int) -> Any:
     """Statistics as after a training, where the network has any."""
-    if not isinstance(network, SeparateActorCritic):
+    if not isinstance(network, SeparateActorCritic) or network.sight is None:
         return network
-    rng, size = np.random.default_rng(seed), network.actor.body.layers[0].weight.shape[0]
+    rng, size = np.random.default_rng(seed), network.sight.mean.shape[0]
     sight = RunningStatistics(jnp.asarray(rng.normal(size=size), jnp.float32),
                               jnp.asarray(rng.uniform(0.1, 4.0, size), jnp.float32), jnp.float32(1e4))  # fmt: skip
     return SeparateActorCritic(sight, network.actor, network.critic)
@@ -43,7 +51,7 @@ def with_sight(network: Any, seed: int) -> Any:
 def finished(environment: Environment, policy: Policy, name: str, constraint: str = "P(crash) <= 0.1") -> Run:
     """A run that hands over this policy."""
     constraints = (parse(constraint),)
-    config = replace(presets.preset(None, name), constraints=(constraint,))
+    config = replace(settings_for(name), constraints=(constraint,))
     count = policy.components
     columns = np.zeros((4, len(environment.spec.columns)))
     drawn = Sample(np.zeros((4, 1)), columns, np.arange(4.0), np.ones(4, int), np.zeros(4, bool))

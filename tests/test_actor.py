@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import Any
 
 import gymnasium
+import gyms
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -15,6 +16,7 @@ from scipy.stats import chisquare, kstest
 import rcpo
 from rcpo import folder as folders
 from rcpo.actor import Actor
+from rcpo.envs import spaces
 from rcpo.envs.base import Environment
 from rcpo.errors import UsageError
 from rcpo.host import in_range
@@ -99,6 +101,62 @@ def test_a_table_is_asked_by_the_states_number() -> None:
     run = finished(environment, single(network, False), "fork")
     np.testing.assert_array_equal(run.act(np.arange(5)), np.argmax(network.logits, axis=-1))
     assert run.act(2) == int(np.argmax(network.logits[2]))
+
+
+# Gymnasium's environments: what they show goes in, what they take comes out
+
+
+@pytest.mark.parametrize("kind", [gyms.Walk, gyms.Several, gyms.Picture])
+def test_an_environment_is_played_as_it_is(kind: Any) -> None:
+    """A choice that is counted from -1, a dictionary, a picture with its channels first; all as the network says."""
+    environment, (network,) = networks(kind, 1)
+    column = "wrong" if kind is gyms.Picture else "cost"
+    run = finished(environment, single(network, False), "own", f"sum({column}) <= 1")
+    world, start = kind(), getattr(kind.action_space, "start", 0)
+    sight = spaces.sight(world.observation_space, True, "own")
+    taken = []
+    for seed in range(40):
+        obs, _ = world.reset(seed=seed)
+        for _ in range(3):
+            row = np.zeros(sight.shape, sight.kind)
+            sight.write(row, obs)
+            expected = np.asarray(network.distribution(jnp.asarray(row)[None]).mode())[0]
+            action = run.act(obs)
+            assert world.action_space.contains(action)
+            np.testing.assert_array_equal(action, expected + start)
+            np.testing.assert_array_equal(run.act(row[None])[0], action)
+            obs, *_ = world.step(action)
+            taken.append(np.ravel(action).tolist())
+    assert len(np.unique(taken, axis=0)) > 1
+
+
+def test_several_choices_are_drawn_as_often_as_the_network_says() -> None:
+    environment, (network,) = networks(gyms.Several, 1)
+    actor = Actor(environment, single(network, False), seed=4)
+    row = np.random.default_rng(0).normal(size=9).astype(np.float32)
+    logits = np.asarray(network.distribution(jnp.asarray(row)).logits)
+    drawn = actor.act(np.tile(row, (6000, 1)))
+    for d, (part, first) in enumerate(((logits[:3], 1), (logits[3:], 0))):
+        chances = np.exp(part) / np.exp(part).sum()
+        counted = np.bincount(drawn[:, d] - first, minlength=len(part))
+        assert chisquare(counted, 6000 * chances / chances.sum()).pvalue > 1e-3
+
+
+def test_a_batch_of_pictures_with_their_channels_first() -> None:
+    environment, (network,) = networks(gyms.Picture, 1)
+    actor = Actor(environment, single(network, False), deterministic=True)
+    pictures = np.random.default_rng(0).integers(0, 256, (20, 3, 8, 9), dtype=np.uint8)
+    np.testing.assert_array_equal(actor.act(pictures), [actor.act(picture) for picture in pictures])
+    np.testing.assert_array_equal(actor.act(pictures), actor.act(np.moveaxis(pictures, 1, -1)))
+    with pytest.raises(UsageError, match=r"^got a picture of float64; .* shows bytes \(uint8, from 0 to 255\)$"):
+        actor.act(pictures / 255.0)
+
+
+@pytest.mark.parametrize("obs", [{"b": 1.0}, {"a": 0, "b": np.zeros(3)}, 4, np.zeros(8)])
+def test_what_an_environment_does_not_show_is_one_sentence(obs: Any) -> None:
+    environment, (network,) = networks(gyms.Several, 1)
+    with pytest.raises(UsageError, match=r"^got an observation of shape .*; .* shows one of shape \(9,\), or a batch"):
+        Actor(environment, single(network, False)).act(obs)
 
 
 # Drawing

@@ -154,7 +154,8 @@ def test_a_file_of_the_users_from_the_command_line(
     assert exits(["train", *words, "--json"]) == 0
     document = json.loads(capsys.readouterr().out)
     assert document["env"] == "mine.py:Corridor" and document["folder"] == "runs/mine.py-Corridor-rcpo-seed0"
-    assert exits(["evaluate", document["folder"], "--episodes", "64", "--json"]) == 0
+    there = [document["folder"], "--environment", "mine.py:Corridor"]
+    assert exits(["evaluate", *there, "--episodes", "64", "--json"]) == 0
     assert json.loads(capsys.readouterr().out)["episodes"] == 64
     assert exits(["train", "mine.py:Corridor", "--constraint", "P(crsh) <= 0.5"]) == 2
     assert "unknown cost column 'crsh' in 'P(crsh) <= 0.5'; did you mean 'crash'?" in capsys.readouterr().err
@@ -162,8 +163,60 @@ def test_a_file_of_the_users_from_the_command_line(
     said = capsys.readouterr().out
     assert "3 actions" in said and "crash" in said and "preset gym" in said
     Path("mine.py").unlink()
-    assert exits(["evaluate", document["folder"]]) == 2
+    assert exits(["evaluate", *there]) == 2
     assert "'mine.py' is no file" in capsys.readouterr().err
+
+
+@pytest.mark.usefixtures("quick_compile")
+@pytest.mark.parametrize("kind", ["mine.py:Corridor", "mine:Corridor-v0", "GymV26Environment-v0"])
+def test_what_a_run_names_is_not_run_unasked(
+    kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A run may come from anybody. Neither its file nor its module is touched by anything that reads the run."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(str(tmp_path))
+    small = rcpo.EvaluationConfig(points=1, episodes=0, shortlist_episodes=20, verdict_episodes=20, mixture=False)
+    rcpo.train(
+        "CartPole-v1", ["sum(obs_0) <= 9"], steps=2048, out="run", evaluation=small, env=GymSettings(max_steps=9)
+    )
+    Path("mine.py").write_text("from pathlib import Path\nPath('marker').write_text('it ran')\n")
+    document = json.loads(Path("run/config.json").read_text())
+    Path("run/config.json").write_text(json.dumps(document | {"environment": kind}))
+    capsys.readouterr()
+    for words in (["evaluate"], ["export", "policy.onnx"], ["play"]):
+        assert exits([words[0], "run", *words[1:]]) == 2
+        said = capsys.readouterr().err
+        assert f"'run' is on '{kind}', an environment of its user's; what a run names is not run unasked" in said
+        assert f"--environment {kind}" in said and said.count("\n") == 1
+    assert exits(["report", "run"]) == 0 and Path("run/report.html").is_file()
+    for read in (rcpo.load, rcpo.resume):
+        if read is rcpo.resume:
+            Path("run/verdict.json").unlink()
+        with pytest.raises(UsageError, match="an environment of its user's"):
+            read("run")
+    assert exits(["resume", "run"]) == 2
+    assert exits(["report", "run"]) == 0
+    assert not Path("marker").exists()
+
+
+@pytest.mark.usefixtures("quick_compile")
+def test_an_environment_that_is_given_again_is_the_same(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """By its name, also where the file was moved; in Python and on the command line; another one is refused."""
+    monkeypatch.chdir(tmp_path)
+    Path("mine.py").write_text((EXAMPLES / "my_env.py").read_text())
+    small = rcpo.EvaluationConfig(points=1, episodes=0, shortlist_episodes=20, verdict_episodes=20, mixture=False)
+    settings = GymSettings(max_steps=9)
+    run = rcpo.train("mine.py:Corridor", ["P(crash) <= 0.5"], steps=2048, out="run", evaluation=small, env=settings)
+    assert rcpo.load("run", "mine.py:Corridor").evaluate(20) == run.evaluate(20)
+    Path("away").mkdir()
+    Path("mine.py").rename("away/mine.py")
+    assert rcpo.load("run", "away/mine.py:Corridor").evaluate(20) == run.evaluate(20)
+    assert exits(["evaluate", "run", "--episodes", "20", "--environment", "away/mine.py:Corridor"]) == 0
+    for other in ("CartPole-v1", "away/mine.py:Other"):
+        with pytest.raises(UsageError, match=r"is on 'mine.py:Corridor'; got the environment|has no 'Other'"):
+            rcpo.load("run", other)
+    with pytest.raises(UsageError, match="unknown environment 'Zart'"):
+        rcpo.load("run", "Zart")
 
 
 def exits(words: list[str]) -> int:

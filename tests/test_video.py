@@ -2,19 +2,23 @@
 
 import io
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import gymnasium
+import gyms
 import numpy as np
 import pytest
 from PIL import Image
 from policies import finished, networks
 
 from rcpo import envs, video
+from rcpo.constraints import Constraint
 from rcpo.envs.gymnasium_rover import ROVER_COLOUR
 from rcpo.envs.settings import RobotSettings
 from rcpo.errors import UsageError
+from rcpo.functionals import Sum
 from rcpo.playing import play
 from rcpo.policy import single
 from rcpo.run import Run
@@ -81,6 +85,101 @@ def test_the_rovers_episode_ends_as_it_should(rover: Run) -> None:
     assert grid.rock[last] or grid.goal[last] or played.steps == 200
     assert not any(grid.terminal[state] for state in played.states[:-1])
     np.testing.assert_array_equal(played.value[:, 0], [*np.zeros(played.steps), float(grid.rock[last])])
+
+
+def test_a_robots_motors_get_what_the_policy_gives() -> None:
+    """Those of the humanoid reach from -0.4 to 0.4."""
+    _, (network,) = networks("Humanoid-v5", 1)
+    short: Any = envs.make("Humanoid-v5", RobotSettings(max_steps=3))
+    run = finished(short, single(network, False), "Humanoid-v5", "mean(torque) <= 0.25")
+    played, actor, efforts = play(run, seed=3), run.actor(3), []
+    with short.open(1) as copies:
+        obs = copies.reset(3)
+        for _ in range(played.steps):
+            action = actor.act(np.array(obs))
+            efforts.append(np.abs(action).mean() / 0.4)
+            obs = copies.step(action).obs
+    np.testing.assert_allclose(played.value[1:, 0], np.cumsum(efforts) / np.arange(1, len(efforts) + 1), rtol=1e-4)
+
+
+class Drawn(gyms.Walk):
+    """Draws itself as a picture of one grey, the brighter the longer the episode lasts."""
+
+    def __init__(self, render_mode: str | None = None):
+        self.render_mode, self.metadata = render_mode, {"render_modes": ["rgb_array"], "render_fps": 20}
+
+    def render(self) -> Any:
+        return np.full((40, 60, 3), 10 * self.steps, np.uint8)
+
+
+def walks(kind: Any = Drawn, *constraints: Any) -> Run:
+    environment, (network,) = networks(kind, 1)
+    run = finished(environment, single(network, False), "own", "sum(cost) <= 1")
+    return replace(run, constraints=(*run.constraints, *constraints))
+
+
+def test_an_environment_of_gymnasiums_is_played_and_drawn(tmp_path: Path) -> None:
+    """From the same seed the same episode, step by step; the last picture shows its end."""
+    ages = Constraint(Sum(), age, 3.0)
+    run = walks(Drawn, ages)
+    played, actor = play(run, seed=5), run.actor(5)
+    environment: Any = run.environment
+    costs, rewards = [], []
+    with environment.open(1) as copies:
+        obs, ended = np.array(copies.reset(5)), False
+        while not ended:
+            step = copies.step(actor.rows(obs))
+            costs.append(step.costs[0, environment.spec.column_names.index("cost")])
+            rewards.append(float(step.reward[0]))
+            obs, ended = np.array(step.obs), bool(step.terminated[0] or step.truncated[0])
+    assert played.steps == len(costs) > 1 and played.seconds == 0.05
+    np.testing.assert_allclose(played.value[1:, 0], np.cumsum(costs), rtol=1e-5)
+    np.testing.assert_allclose(played.value[1:, 1], np.cumsum(np.arange(1, len(costs) + 1) / 10), rtol=1e-5)
+    np.testing.assert_allclose(played.reward[1:], np.cumsum(rewards), rtol=1e-5)
+    assert [int(picture[0, 0, 0]) for picture in played.states] == [10 * t for t in range(played.steps + 1)]
+    record(run, tmp_path / "a.gif", seed=5)
+    with Image.open(tmp_path / "a.gif") as image:
+        assert image.size[0] == 60 and getattr(image, "n_frames", 1) > 1
+
+
+def age(obs: Any, action: Any, next_obs: Any, info: Any) -> Any:
+    """How long the episode has lasted, in tens of steps."""
+    return next_obs[:, 1]
+
+
+class Loud(Drawn):
+    def render(self) -> Any:
+        raise ImportError("no screen\n here")
+
+
+class Flat(Drawn):
+    def render(self) -> Any:
+        return np.zeros((40, 60))
+
+
+def drawn() -> Any:
+    return Drawn()
+
+
+@pytest.mark.parametrize(
+    ("kind", "said"),
+    [
+        (gyms.Walk, r"^there is no picture of Walk \(factory\): it does not offer the render_mode 'rgb_array'$"),
+        (drawn, r"^there is no picture of drawn \(factory\), which cannot be made with render_mode='rgb_array': "),
+        (Drawn(), r"^there is no picture of Drawn \(object\), which cannot be made with render_mode='rgb_array': "),
+        (Loud, r"^there is no picture of Loud \(factory\): ImportError: no screen here$"),
+        (Flat, r"its render gives float64 of shape \(40, 60\), expected bytes of shape \(height, width, 3\)$"),
+    ],
+)
+def test_an_environment_that_cannot_be_drawn_is_one_sentence(kind: Any, said: str, tmp_path: Path) -> None:
+    run = walks(kind)
+    with pytest.raises(UsageError, match=said):
+        record(run, tmp_path / "a.gif")
+    assert film_strip(run) is None
+
+
+def test_an_object_that_draws_itself_already() -> None:
+    assert play(walks(Drawn("rgb_array")), seed=1).states[0].shape == (40, 60, 3)
 
 
 # Pictures

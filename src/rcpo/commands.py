@@ -111,6 +111,8 @@ class Resume:
     """Draw the learning curves, and the map with the policy."""
     require_satisfied: bool = False
     """Exit with code 3 unless the policy is verified to keep every constraint."""
+    environment: str | None = None
+    """Of a run on an environment from a file or a module: that one (my_env.py:MyEnv), for its code to be run."""
     json: bool = False
     """Print one JSON document on standard output; progress goes to standard error."""
 
@@ -125,7 +127,7 @@ def resume(words: list[str]) -> int:
     constraints = [parse(text) for text in config.constraints]
     logger = _progress(constraints, config.steps, to_error=command.json)
     with listening() as stopper:
-        run = go_on(command.run, loggers=[logger], stopper=stopper)
+        run = go_on(command.run, command.environment, loggers=[logger], stopper=stopper)
     return _conclude(run, command.run, command)
 
 
@@ -234,6 +236,8 @@ class Evaluate:
     """Take the likeliest action instead of drawing one."""
     seed: int = 0
     """The seed of the fresh episodes."""
+    environment: str | None = None
+    """Of a run on an environment from a file or a module: that one (my_env.py:MyEnv), for its code to be run."""
     json: bool = False
     """Print one JSON document on standard output."""
 
@@ -245,7 +249,7 @@ def evaluate(words: list[str]) -> int:
         raise UsageError(f"got {command.episodes} episodes, seed {command.seed}; give at least 1 and no negative seed")
     from rcpo import folder as folders
 
-    run = folders.load(command.run)
+    run = folders.load(command.run, command.environment)
     seen = run.evaluate(command.episodes, command.deterministic, command.seed)
     if command.json:
         document = {**_head(run), "deterministic": command.deterministic, **folders.evaluation_document(seen)}

@@ -22,6 +22,8 @@ class Export:
     """The file to write, such as policy.onnx."""
     component: int | None = None
     """Of a mixture, this network alone; without it, all of them, chosen by a second input."""
+    environment: str | None = None
+    """Of a run on an environment from a file or a module: that one (my_env.py:MyEnv), for its code to be run."""
     json: bool = False
     """Print one JSON document on standard output."""
 
@@ -32,7 +34,7 @@ def export(words: list[str]) -> int:
     from rcpo import export as exporting
     from rcpo.folder import load
 
-    run = load(command.run)
+    run = load(command.run, command.environment)
     done = exporting.export(run, command.file, command.component)
     if command.json:
         document = {"file": str(done.path), "difference": done.difference, "card": done.card}
@@ -65,6 +67,8 @@ class Play:
     """The seed of the first episode; each further one has the next."""
     deterministic: bool = False
     """Take the likeliest action instead of drawing one."""
+    environment: str | None = None
+    """Of a run on an environment from a file or a module: that one (my_env.py:MyEnv), for its code to be run."""
     json: bool = False
     """Print one JSON document on standard output."""
 
@@ -76,7 +80,7 @@ def play(words: list[str]) -> int:
         raise UsageError(f"got the seed {command.seed}; give one that is not negative")
     from rcpo.folder import load
 
-    run = load(command.run)
+    run = load(command.run, command.environment)
     path = command.video or command.run / "play.mp4"
     path = path.with_suffix(".gif") if command.gif else path
     from rcpo.video import record

@@ -206,14 +206,22 @@ def read_config(folder: Path) -> tuple[str, TrainConfig]:
 
 
 def environment_of(folder: Path, name: str, config: TrainConfig, own: Any) -> Environment:
-    """The environment that a run is on; one of the user's own has to be given, or what makes it."""
-    if own is None and not envs.known(name):
-        raise UsageError(f"the run {str(folder)!r} is on {name!r}, an environment of its user's; from Python: "
-                         "rcpo.load(folder, environment), or rcpo.resume(folder, environment)")  # fmt: skip
+    """The environment that a run is on.
+
+    One of the user's own has to be given, and so has one that is made by running the code of a file or a module: a run
+    may come from anybody, and reading it runs nothing that it names.
+    """
+    if own is None and not envs.is_plain(name):
+        how = "from Python: rcpo.load(folder, environment), or rcpo.resume(folder, environment)"
+        if envs.known(name) and not name.endswith(")"):
+            how = f"what a run names is not run unasked, so if you trust it: --environment {name}, or {how}"
+        raise UsageError(f"the run {str(folder)!r} is on {name!r}, an environment of its user's; {how}")
     if own is None:
         return envs.make(name, config.env)
-    adopted = envs.adopt(own, config.env)
-    if adopted.spec.name != name:
+    adopted = envs.make(own, config.env) if isinstance(own, str) else envs.adopt(own, config.env)
+    # A file may have been moved.
+    moved = not envs.is_plain(name) and Path(adopted.spec.name).name == Path(name).name
+    if adopted.spec.name != name and not moved:
         raise UsageError(f"the run {str(folder)!r} is on {name!r}; got the environment {adopted.spec.name!r}")
     return adopted
 

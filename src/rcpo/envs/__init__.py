@@ -41,6 +41,13 @@ def known(word: str) -> bool:
     return word in NAMES or sources.known(word)
 
 
+def is_plain(name: str) -> bool:
+    """Whether a name is one of ours or registered with Gymnasium: making it runs no code that the name says."""
+    from rcpo.envs import sources
+
+    return name in NAMES or sources.registered(name)
+
+
 def label(name: str) -> str:
     """An environment's name as a part of a folder's."""
     return re.sub(r"[^\w.-]+", "-", name.rpartition("/")[2] if ".py" in name else name).strip("-")

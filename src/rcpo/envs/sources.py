@@ -76,6 +76,12 @@ def known(name: str) -> bool:
     return name in gymnasium.registry or is_file(name) or re.fullmatch(r"[\w.]+:\S+-v\d+", name) is not None
 
 
+def registered(name: str) -> bool:
+    """Whether Gymnasium knows a name. Those that stand for environments of the old Gym are left out: which one, and
+    in which module, is said in their arguments."""
+    return name in gymnasium.registry and not name.startswith("GymV2")
+
+
 def check(name: str, others: Iterable[str]) -> None:
     """Refuse a name that nothing answers to; `others` are the names that do not need Gymnasium."""
     if is_file(name):
