@@ -134,7 +134,7 @@ def test_several_choices_are_drawn_as_often_as_the_network_says() -> None:
     environment, (network,) = networks(gyms.Several, 1)
     actor = Actor(environment, single(network, False), seed=4)
     row = np.random.default_rng(0).normal(size=9).astype(np.float32)
-    logits = np.asarray(network.distribution(jnp.asarray(row)).logits)
+    logits = np.asarray(network.distribution(jnp.asarray(row)).logits, float)
     drawn = actor.act(np.tile(row, (6000, 1)))
     for d, (part, first) in enumerate(((logits[:3], 1), (logits[3:], 0))):
         chances = np.exp(part) / np.exp(part).sum()

@@ -12,28 +12,97 @@ from saved_runs import config_of, record, verdict_of, wavy, write_run
 
 from rcpo.constraints import parse
 from rcpo.errors import UsageError
+from rcpo.report.card import verdict_card
 from rcpo.report.saved import read_bound, read_run
+from rcpo.report.svg import gauge
 
 GOOD = record(100, {"mean(torque)": 0.5})
 
 
 @pytest.mark.parametrize(
     "text",
-    ["P(crash) <= 0.01", "mean(speed) >= -2.5", "discounted(torque, 0.9) <= 1e-05", "sum(push) >= 100.0"],
+    [
+        "P(crash) <= 0.01",
+        "mean(speed) >= -2.5",
+        "discounted(torque, 0.9) <= 1e-05",
+        "sum(push) >= 100.0",
+        "P( height<0.8 )<=.05",
+        "max(a.b >= 3) >= 2 with maximum 50, initial 0.6",
+    ],
 )
 def test_a_written_constraint_means_what_it_means_to_the_parser(text: str) -> None:
     bound, parsed = read_bound(text), parse(text)
     assert bound is not None
     assert (bound.quantity, bound.limit, bound.at_least) == (parsed.quantity, parsed.limit, parsed.at_least)
-    assert str(bound) == text
+    assert str(bound) == str(parsed) and bound.read == parsed
     for value in (-3.0, 0.0, parsed.limit, 7.0):
         assert bound.excess(value) == parsed.excess(value)
 
 
 def test_the_last_comparison_is_the_bound() -> None:
-    bound = read_bound("P(speed >= 3) <= 0.1")
-    assert bound is not None and (bound.quantity, bound.limit, bound.at_least) == ("P(speed >= 3)", 0.1, False)
+    """Where a text cannot be read: a function stands in it, or a functional that is not known here."""
+    for text, quantity, settings in (
+        ("sum(effort()) <= 0.1", "sum(effort())", {}),
+        ("P(effort() >= 3) <= 0.1 with maximum 50, margin 0.2", "P(effort() >= 3)", {"maximum": 50.0, "margin": 0.2}),
+        ("strangest(cost, 2) <= 0.1 with initial 0.5", "strangest(cost, 2)", {"initial": 0.5}),
+    ):
+        bound = read_bound(text)
+        assert bound is not None and (bound.quantity, bound.limit, bound.at_least) == (quantity, 0.1, False)
+        assert bound.text == text and bound.read is not None and bound.read.settings == settings
     assert read_bound("no bound") is None and read_bound("x <= many") is None
+
+
+SEVERAL = {
+    # As written, as the records name it, and the multiplier at the end.
+    "P(height<0.8) <= 0.05": ("P(height < 0.8)", 3.0),
+    "mean(torque) <= 0.25 with initial 0.6, maximum 50": ("mean(torque) <= 0.25", 50.0),
+    "mean(torque) >= 0.1 with maximum 10": ("mean(torque) >= 0.1", 9.0),
+    "sum(effort()) <= 7 with maximum 20": ("sum(effort())", 20.0),
+}
+
+
+def several(folder: Path) -> Path:
+    """A run under constraints of every kind; each value and each multiplier is another."""
+    records = []
+    for i in range(1, 21):
+        one = record(50_000 * i, {name: 0.1 * k + 1.0 for k, (name, _) in enumerate(SEVERAL.values())})
+        records.append(one | {f"constraint/{name}/multiplier": end for name, end in SEVERAL.values()})
+    return write_run(folder, records, config=config_of(tuple(SEVERAL)))
+
+
+def test_every_constraint_has_its_own_value_limit_multiplier_and_rule(tmp_path: Path) -> None:
+    run = read_run(several(tmp_path))
+    assert [(one.limit, one.at_least) for one in run.bounds] == [(0.05, False), (0.25, False), (0.1, True), (7, False)]
+    assert [rule.maximum for rule in run.rules] == [1000.0, 50.0, 10.0, 20.0]
+    assert [rule.initial for rule in run.rules] == [0.0, 0.6, 0.0, 0.0]
+    assert [one.pinned for one in run.health] == [0.0, 1.0, 0.0, 1.0]
+    assert [one.beyond for one in run.health] == [1.0, 1.0, 0.0, 0.0]
+    notes = " ".join(run.advice)
+    assert "'mean(torque) <= 0.25 with initial 0.6, maximum 50' stood at its maximum 50 for" in notes
+    assert "stood at its maximum 20" in notes and notes.count("stood at its maximum") == 2
+    page = verdict_card(run)
+    for k, (text, (_, multiplier)) in enumerate(SEVERAL.items()):
+        written = text.replace("height<0.8", "height < 0.8").replace("<", "&lt;").replace(">", "&gt;")
+        assert f"<b>{written}</b><span>now {1 + 0.1 * k:g}, multiplier {multiplier:g}</span>" in page
+
+
+def test_a_rule_that_cannot_be_is_the_runs(tmp_path: Path) -> None:
+    """The plain rule has no proportional gain: such a run could not begin, but its page can be looked at."""
+    config = config_of(("mean(torque) <= 0.25 with proportional 3",))
+    assert read_run(write_run(tmp_path, wavy(5, 1e5), config=config)).rules[0].proportional == 0.0
+
+
+@pytest.mark.parametrize(("sign", "word"), [("<=", "violated"), (">=", "satisfied")])
+def test_the_gauge_looks_the_right_way(sign: str, word: str, tmp_path: Path) -> None:
+    """Also where a multiplier's settings stand behind the limit."""
+    text = f"mean(torque) {sign} 0.25 with maximum 50, margin 0.1"
+    verdict = verdict_of((text,), "violated")
+    verdict["constraints"][0]["verdict"] = word
+    one = verdict_card(read_run(write_run(tmp_path / "tuned", wavy(5, 1e5), verdict, config=config_of((text,)))))
+    plain = verdict | {"constraints": [verdict["constraints"][0] | {"constraint": f"mean(torque) {sign} 0.25"}]}
+    bare = verdict_card(read_run(write_run(tmp_path / "bare", wavy(5, 1e5), plain, config=config_of((text,)))))
+    assert one.replace(" with maximum 50, margin 0.1", "") == bare
+    assert (sign == ">=") == (gauge(0.4, 0.39, 0.41, 0.25, True) in one)
 
 
 def test_a_half_line_is_waited_for(tmp_path: Path) -> None:

@@ -198,8 +198,8 @@ def filmed(origin: Any, arguments: Kwargs, max_steps: int, pictures: list[Any]) 
     _let_go(first)
     if mode != PICTURES and PICTURES not in (offered.get("render_modes") or ()):
         raise UsageError(f"there is no picture of {plain.name}: it does not offer the render_mode {PICTURES!r}")
-    drawn = plain if mode == PICTURES else source(origin, {**arguments, "render_mode": PICTURES}, max_steps)
     try:
+        drawn = plain if mode == PICTURES else source(origin, {**arguments, "render_mode": PICTURES}, max_steps)
         trial = drawn.make()
     except UsageError as error:
         raise UsageError(f"there is no picture of {plain.name}, which cannot be made with render_mode={PICTURES!r}: "

@@ -9,7 +9,7 @@ from typing import Any, Final
 from rcpo.errors import UsageError
 from rcpo.health import Health
 from rcpo.histograms import LEVELS, Histogram
-from rcpo.report.saved import SavedRun, entries, interval
+from rcpo.report.saved import SavedRun, entries, interval, read_bound
 from rcpo.report.svg import bars, gauge, number, short
 
 SIGNS: Final = {"satisfied": "\N{HEAVY CHECK MARK}", "violated": "\N{HEAVY BALLOT X}", "undecided": "?"}
@@ -87,7 +87,8 @@ def _constraint_row(entry: Mapping[str, Any], truth: Mapping[str, float] | None)
     limit = interval({"value": entry.get("limit")})[0]
     if word not in SIGNS or not math.isfinite(limit):
         raise UsageError(f"cannot read the verdict on {text!r}: got {word!r} and the limit {entry.get('limit')!r}")
-    at_least = ">=" in text.rpartition(" ")[0][-2:]
+    bound = read_bound(text)
+    at_least = bound is not None and bound.at_least
     exact = f", exactly {number(truth[text])}" if truth and text in truth else ""
     return (
         f'<div class="row {word}"><b>{escape(text)}</b><span class="word">{SIGNS[word]} {word}</span>'

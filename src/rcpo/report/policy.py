@@ -67,8 +67,8 @@ def _truth(run: "Run") -> dict[str, float]:
         "P(success)": value.outcomes.get(success, math.nan),
         "steps given success": value.steps_given.get(success, math.nan),
     }
-    known = [c for c in run.constraints if c.functional_name in ("P", "sum")]
-    return named | {str(constraint): value.values[constraint.column] for constraint in known}
+    exact = zip(run.constraints, run.exact_constraints(), strict=True)
+    return named | {str(constraint): known for constraint, known in exact if known is not None}
 
 
 def _picture(run: "Run") -> str:

@@ -9,9 +9,10 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Final, final
 
+from rcpo.ascent import rules
 from rcpo.checkpoint import from_json, read_json
 from rcpo.config import MultiplierConfig
-from rcpo.constraints import labels, number
+from rcpo.constraints import Constraint, labels, number, parse
 from rcpo.errors import UsageError
 from rcpo.folder import CONFIG, METRICS, VERDICT
 from rcpo.health import Health, advice, examine
@@ -31,6 +32,8 @@ class WrittenConstraint:
     quantity: str
     limit: float
     at_least: bool
+    read: Constraint | None = None
+    """The constraint, or one that sets the same of its multiplier, where that can be read."""
 
     def __str__(self) -> str:
         return self.text
@@ -46,12 +49,23 @@ class WrittenConstraint:
 
 
 def read_bound(text: str) -> WrittenConstraint | None:
-    """The last comparison in the text is the bound: what stands before it is bounded."""
+    """What a text bounds. A function or a functional of the user's cannot be read: there the last comparison is it."""
+    read = _read(text)
+    if read is not None:
+        return WrittenConstraint(str(read), read.quantity, read.limit, read.at_least, read)
     found = WRITTEN.match(text)
     limit = _number(found["limit"]) if found else math.nan
     if found is None or not math.isfinite(limit):
         return None
-    return WrittenConstraint(text, found["quantity"].strip(), limit, found["sign"] == ">=")
+    tuned = _read(f"sum(cost) <= 0{text[found.end() :]}")
+    return WrittenConstraint(text, found["quantity"].strip(), limit, found["sign"] == ">=", tuned)
+
+
+def _read(text: str) -> Constraint | None:
+    try:
+        return parse(text)
+    except UsageError:
+        return None
 
 
 @final
@@ -101,12 +115,23 @@ class SavedRun:
         return replace(rule, rule="fixed") if self.method == "fixed" else rule
 
     @property
+    def rules(self) -> tuple[MultiplierConfig, ...]:
+        """The same for each constraint, with what it says differently."""
+        return tuple(self._rule_of(bound) for bound in self.bounds)
+
+    def _rule_of(self, bound: WrittenConstraint) -> MultiplierConfig:
+        try:
+            return self.rule if bound.read is None else rules(self.rule, [bound.read])[0]
+        except UsageError:
+            return self.rule
+
+    @property
     def health(self) -> tuple[Health, ...]:
-        return examine(self.records, self.bounds, [self.rule] * len(self.bounds))
+        return examine(self.records, self.bounds, self.rules)
 
     @property
     def advice(self) -> list[str]:
-        return advice(self.health, [self.rule] * len(self.bounds))
+        return advice(self.health, self.rules)
 
 
 def read_run(folder: Path) -> SavedRun:
