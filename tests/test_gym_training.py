@@ -207,10 +207,11 @@ def test_an_environment_that_is_given_again_is_the_same(tmp_path: Path, monkeypa
     small = rcpo.EvaluationConfig(points=1, episodes=0, shortlist_episodes=20, verdict_episodes=20, mixture=False)
     settings = GymSettings(max_steps=9)
     run = rcpo.train("mine.py:Corridor", ["P(crash) <= 0.5"], steps=2048, out="run", evaluation=small, env=settings)
-    assert rcpo.load("run", "mine.py:Corridor").evaluate(20) == run.evaluate(20)
+    seen = run.evaluate(20)
+    assert rcpo.load("run", "mine.py:Corridor").evaluate(20) == seen
     Path("away").mkdir()
     Path("mine.py").rename("away/mine.py")
-    assert rcpo.load("run", "away/mine.py:Corridor").evaluate(20) == run.evaluate(20)
+    assert rcpo.load("run", "away/mine.py:Corridor").evaluate(20) == seen
     assert exits(["evaluate", "run", "--episodes", "20", "--environment", "away/mine.py:Corridor"]) == 0
     for other in ("CartPole-v1", "away/mine.py:Other"):
         with pytest.raises(UsageError, match=r"is on 'mine.py:Corridor'; got the environment|has no 'Other'"):

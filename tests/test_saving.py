@@ -13,6 +13,7 @@ import jax
 import numpy as np
 import pytest
 from probes import Noise
+from safetensors.numpy import load_file, save
 
 import rcpo
 from rcpo import presets, saving
@@ -26,6 +27,7 @@ from rcpo.folder import held, load
 from rcpo.learn import Plan
 from rcpo.loggers import Logger, Record
 from rcpo.run import Run, resume, train
+from rcpo.snapshots import manifest
 from rcpo.stopping import Stopper
 
 pytestmark = pytest.mark.usefixtures("quick_compile")
@@ -110,6 +112,38 @@ def test_stopping_again_and_again_changes_nothing(never: Run, tmp_path: Path) ->
         with pytest.raises(Stopped):
             resume(tmp_path / "run", loggers=[listener], stopper=listener.stopper)
     assert bits(resume(tmp_path / "run")) == bits(never)
+
+
+def test_looks_along_the_way_are_not_taken_again(tmp_path: Path) -> None:
+    """Stopped after a point at which one had been taken, and gone on with: the same looks, and the same verdict."""
+    looking = replace(EVALUATION, training_looks=3, confidence=0.6)
+    config, listener = replace(small(), evaluation=looking), Impatient()
+    whole = train("fork", config=config, out=tmp_path / "never", loggers=[listener])
+    taken = [record.get("looks", 0) for record in whole.records]
+    first = next(point for point, count in enumerate(taken, 1) if count)
+    assert 0 < taken[-1] <= 3 and first < POINTS
+    assert sum("along the way" in text for text in listener.said) == taken[-1]
+    stopped(tmp_path / "run", first, config)
+    listener = Impatient()
+    run = resume(tmp_path / "run", loggers=[listener])
+    assert bits(run) == bits(whole) and run.handover.looks == whole.handover.looks > taken[-1]
+    assert sum("along the way" in text for text in listener.said) == taken[-1] - taken[first - 1]
+    one, two = (read_json(tmp_path / name / "verdict.json") for name in ("never", "run"))
+    assert one | {"seconds": 0} == two | {"seconds": 0}
+
+
+def test_looks_that_are_none_stop_nobody(never: Run, half: Path) -> None:
+    """Who wrote them has damaged a checkpoint: it is named, and the one before is gone on from."""
+    newest = max((half / "checkpoints").glob("*.safetensors"))
+    arrays = load_file(newest)
+    document = json.loads(arrays["document"].tobytes()) | {"looks": [{"candidate": 10**9, "reward": "much"}]}
+    arrays["document"] = np.frombuffer(json.dumps(document).encode(), np.uint8)
+    data = save(arrays)
+    newest.write_bytes(data)
+    newest.with_suffix(".json").write_text(json.dumps(manifest(data)))
+    listener = Impatient()
+    assert bits(resume(half, loggers=[listener])) == bits(never)
+    assert any("what was verified on the way cannot be read" in text for text in listener.said)
 
 
 def test_lines_written_after_the_checkpoint_are_written_once(never: Run, half: Path) -> None:

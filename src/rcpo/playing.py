@@ -86,7 +86,7 @@ def _play_gym(run: "Run", environment: GymEnvironment, seed: int, deterministic:
 
 def _step(copies: HostCopies, actor: Actor, account: "Account", obs: AnyArray) -> tuple[AnyArray, bool]:
     """One step of the only copy: what it shows then, and whether the episode is over."""
-    before = np.array(obs)  # the next step may write over it
+    before = np.array(obs, np.uint8 if obs.dtype == np.uint8 else np.float32)  # a copy: the next step writes over it
     action = actor.rows(before)
     step = copies.step(action)
     account.add(before, action, step.next_obs, step.reward, step.costs)
