@@ -20,12 +20,14 @@ import time
 from collections import Counter
 from collections.abc import Callable
 from contextlib import ExitStack
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from hashlib import sha256
 from pathlib import Path
-from typing import Any
+from typing import Any, final
 
+import equinox as eqx
 import jax
+import jax.numpy as jnp
 import numpy as np
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
@@ -34,13 +36,16 @@ from safetensors.numpy import load, save
 import rcpo
 from rcpo import envs, folder, presets, progress
 from rcpo.checkpoint import arrays_from_bytes, from_json
-from rcpo.config import CheckpointConfig, EvaluationConfig, TrainConfig
+from rcpo.config import EvaluationConfig, TrainConfig
 from rcpo.constraints import parse_all
 from rcpo.envs.settings import RobotSettings
 from rcpo.errors import UsageError
+from rcpo.evaluation import Sample, summarise
 from rcpo.files import parse_json
+from rcpo.handover import Candidate, Handover, judge_candidate
+from rcpo.policy import single
 from rcpo.progress import Progress
-from rcpo.run import EVALUATION_STREAM, Session, make_plan, train, training
+from rcpo.run import Run, Session, keep, make_plan, make_record, training
 from rcpo.saving import Saver
 from rcpo.snapshots import Snapshots, manifest
 
@@ -181,35 +186,78 @@ Change = Callable[[Draw, bytes], bytes]
 Reader = Callable[[bytes], object]
 
 
-def small_run(place: Path, name: str) -> tuple[Path, Any, TrainConfig]:
-    """A run as the files of which are changed, and the plan it had."""
+@final
+@dataclass(frozen=True)
+class Victim:
+    """A run that was never trained but left the files of one that was; and what reads its checkpoints."""
+
+    place: Path
+    environment: envs.base.Environment
+    saver: Saver
+    session: Session
+    largest: int
+
+    @property
+    def checkpoint(self) -> Path:
+        return max((self.place / "checkpoints").glob("*.safetensors"))
+
+
+def made_up(place: Path, name: str, stack: ExitStack) -> Victim:
+    """The files of a run of three points, after its second."""
     own = presets.preset(None, name)
     ppo = replace(own.learner.ppo, hidden=(4,), minibatches=2, epochs=1)
     learner = replace(own.learner, environments=4, rollout_steps=4, ppo=ppo)
+    config = replace(own, steps=4 * 4 * 6, learner=learner, evaluation=LITTLE)
     if name in envs.ROBOTS:
-        own = replace(own, env=RobotSettings(max_steps=8, threads=1))
-    config = replace(own, steps=4 * 4 * 6, learner=learner, evaluation=LITTLE, checkpoint=CheckpointConfig(share=1.0))
-    train(name, config=config, out=place)
-    return place, envs.make(name, config.env), config
-
-
-def checkpoint_reader(place: Path, environment: Any, config: TrainConfig, stack: ExitStack) -> tuple[bytes, Reader]:
-    """The bytes of a checkpoint halfway, and what reads them when a run is resumed; a robot then takes a step."""
-    config = from_json(TrainConfig, json.loads((place / "config.json").read_text())["config"])
+        config = replace(config, env=RobotSettings(max_steps=8, threads=1))
+    folder.begin_anew(place)
+    folder.write_config(place, name, config)
+    environment = envs.make(name, config.env)
     constraints = parse_all(config.constraints, environment.spec.column_names)
     plan, chunk = make_plan(config, constraints, environment)
-    session: Session = stack.enter_context(training(plan, environment))
-    first = Progress(session.first, jax.random.fold_in(jax.random.key(config.seed), EVALUATION_STREAM))
-    saver = Saver(plan, chunk, environment, session.crews, first, place / "none")
-    path = min((place / "checkpoints").glob("*.safetensors"))
-    largest = progress.largest(first, session.crews, plan.iterations // chunk)
+    session = stack.enter_context(training(plan, environment))
+    first = Progress(session.first, jax.random.key(1))
+    saver = Saver(plan, chunk, environment, session.crews, first, place / "checkpoints")
+
+    draw = np.random.default_rng(0)
+    zeros = {key: np.zeros(chunk) for key in ("episodes", "reward", "length")}
+    zeros |= {key: np.zeros((chunk, len(constraints))) for key in ("value", "value_squared", "multiplier", "aim")}
+    reached = [eqx.tree_at(lambda state: state.iteration, first.state, jnp.int32(chunk * k)) for k in (1, 2)]
+    points = [
+        make_record(plan, environment, state, zeros, 1.0) | {"faults": 0, "time/seconds": 1.0} for state in reached
+    ]
+    seen = Sample(
+        value=draw.random((9, len(constraints))),
+        columns=draw.random((9, len(environment.spec.columns))),
+        reward=draw.random(9),
+        length=np.full(9, 5),
+        truncated=np.zeros(9, bool),
+    )
+    network = keep(first.state.agent.network)
+    nothing = np.zeros(len(constraints))
+    known = [judge_candidate(Candidate(k, network, bool(k), 0, 0.0, nothing, nothing), seen) for k in range(2)]
+    now = Progress(reached[1], first.evaluation_key, tuple(points), tuple(known), 2.0)
+    Snapshots(place / "checkpoints").write(chunk, progress.save(now, session.crews, saver._about))
+    Snapshots(place / "checkpoints").write(2 * chunk, progress.save(now, session.crews, saver._about))
+
+    evaluation = summarise(environment, constraints, seen, 0.95)
+    handed = Handover(single(network, False), evaluation, False, 0.95, 1, (1,))
+    finished = Run(name, environment, config, constraints, handed, tuple(points), 96, 2.0, place)
+    folder.write_result(finished, place)
+    (place / "metrics.jsonl").write_text("".join(json.dumps(point) + "\n" for point in points))
+    return Victim(place, environment, saver, session, progress.largest(first, session.crews, 3))
+
+
+def checkpoint_reader(victim: Victim) -> tuple[bytes, Reader]:
+    """The bytes of a checkpoint, and what reads them when a run is resumed; a robot then takes a step."""
+    path = victim.checkpoint
 
     def read(data: bytes) -> object:
-        if len(data) > largest:
+        if len(data) > victim.largest:
             raise UsageError("the file is too large, and not read")
-        found = saver._read(int(path.stem), arrays_from_bytes(data, path), path)
-        for copies in session.crews:
-            copies.step(np.zeros((copies.count, environment.spec.outputs)))
+        found = victim.saver._read(int(path.stem), arrays_from_bytes(data, path), path)
+        for copies in victim.session.crews:
+            copies.step(np.zeros((copies.count, victim.environment.spec.outputs)))
         return found
 
     return path.read_bytes(), read
@@ -245,18 +293,18 @@ def snapshot_reader(place: Path) -> tuple[bytes, Reader]:
 
 def targets(place: Path, stack: ExitStack) -> dict[str, tuple[int, bytes, Reader, tuple[Change, ...]]]:
     """What is attacked: how often among 100 inputs, the true bytes, what reads them, and how they are changed."""
-    rover, robot = small_run(place / "fork", "fork"), small_run(place / "robot", "HalfCheetah-v5")
-    settings = json.dumps(json.loads((rover[0] / "config.json").read_text())["config"]).encode()
+    grid, robot = made_up(place / "fork", "fork", stack), made_up(place / "robot", "HalfCheetah-v5", stack)
+    settings = json.dumps(json.loads((grid.place / "config.json").read_text())["config"]).encode()
     tensors, document = (bytes_changed, header_changed, arrays_changed, arrays_changed), (bytes_changed, json_changed)
     found: dict[str, tuple[int, bytes, Reader, tuple[Change, ...]]] = {
-        "checkpoint": (40, *checkpoint_reader(*rover, stack), tensors),
-        "checkpoint of a robot": (18, *checkpoint_reader(*robot, stack), tensors),
+        "checkpoint": (40, *checkpoint_reader(grid), tensors),
+        "checkpoint of a robot": (18, *checkpoint_reader(robot), tensors),
         "settings": (30, settings, lambda data: from_json(TrainConfig, parse_json(data, Path("settings"))), document),
-        "checksum": (6, *snapshot_reader(rover[0]), document),
-        "config.json": (1, *folder_reader(rover[0], "config.json"), document),
-        "verdict.json": (2, *folder_reader(rover[0], "verdict.json"), document),
-        "metrics.jsonl": (1, *folder_reader(rover[0], "metrics.jsonl"), (bytes_changed, lines_changed)),
-        "policy.safetensors": (2, *folder_reader(rover[0], "policy.safetensors"), tensors[:3]),
+        "checksum": (6, *snapshot_reader(grid.place), document),
+        "config.json": (1, *folder_reader(grid.place, "config.json"), document),
+        "verdict.json": (2, *folder_reader(grid.place, "verdict.json"), document),
+        "metrics.jsonl": (1, *folder_reader(grid.place, "metrics.jsonl"), (bytes_changed, lines_changed)),
+        "policy.safetensors": (2, *folder_reader(grid.place, "policy.safetensors"), tensors[:3]),
     }
     for _, data, read, _ in found.values():
         read(data)  # what was not changed is read

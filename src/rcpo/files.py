@@ -34,6 +34,8 @@ def write_atomically(path: Path, data: bytes) -> None:
 
 def sync_folder(folder: Path) -> None:
     """Make the names in a folder last, not only what is in its files."""
+    if os.name == "nt":
+        return  # Windows opens no folders
     descriptor = os.open(folder, os.O_RDONLY)
     try:
         os.fsync(descriptor)
@@ -43,8 +45,9 @@ def sync_folder(folder: Path) -> None:
 
 def plain_bytes(path: Path, largest: int) -> bytes:
     """All of a plain file no larger than it can rightly be; of anything else nothing is read."""
-    # A pipe must not make us wait for whoever writes into it.
-    with open(os.open(path, os.O_RDONLY | getattr(os, "O_NONBLOCK", 0)), "rb") as file:
+    # A pipe must not make us wait for whoever writes into it; Windows must not change what it takes for line ends.
+    flags = os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0)
+    with open(os.open(path, flags), "rb") as file:
         found = os.fstat(file.fileno())
         if not stat.S_ISREG(found.st_mode):
             raise OSError(errno.EINVAL, "it is no file")

@@ -79,19 +79,22 @@ def begin_anew(folder: Path) -> None:
 @contextmanager
 def held(folder: Path | None) -> Iterator[None]:
     """No other process may write the same run meanwhile; and what the disk refuses is said in one sentence."""
+    if folder is None:
+        yield
+        return
     with ExitStack() as stack:
         try:
-            if folder is not None:
-                folder.mkdir(parents=True, exist_ok=True)
-                _lock(folder, stack)
+            folder.mkdir(parents=True, exist_ok=True)
+            _lock(folder, stack)
             yield
         except OSError as error:
-            if folder is None or error.errno not in DISK_FAULTS:
+            ours = error.filename is None or Path(str(error.filename)).is_relative_to(folder)
+            if not ours or error.errno not in DISK_FAULTS:
                 raise
-            resumable = (folder / CONFIG).exists()
-            what = f"what was saved before is whole; make room and go on with: rcpo resume {folder}"
-            raise UsageError(f"cannot write to {str(folder)!r}: {error.strerror}; "
-                             f"{what if resumable else 'nothing was begun; give another --out'}") from None  # fmt: skip
+            what = "nothing was begun; give another --out"
+            if (folder / CONFIG).exists():
+                what = f"what was saved before is whole; make room and go on with: rcpo resume {folder}"
+            raise UsageError(f"cannot write to {str(folder)!r}: {error.strerror}; {what}") from None
 
 
 def _lock(folder: Path, stack: ExitStack) -> None:

@@ -296,6 +296,8 @@ def _train_to_the_end(
     place = None if folder is None else folder / folders.CHECKPOINTS
     saver = Saver(plan, chunk, environment, session.crews, first, place)
     progress = saver.restored(say)
+    if progress.records:
+        say(f"going on from step {progress.records[-1]['steps']:,}")
     if folder is not None:
         listeners.append(JsonLines(folder / folders.METRICS, progress.records))
     started = time.monotonic() - progress.seconds
