@@ -83,5 +83,6 @@ def test_several_choices_are_as_many_single_ones() -> None:
     np.testing.assert_allclose(policy.entropy(), first.entropy() + second.entropy(), rtol=1e-5)
     # Over all pairs the probabilities add up to one.
     pairs = jnp.stack(jnp.meshgrid(jnp.arange(2), jnp.arange(3), indexing="ij"), axis=-1).reshape(-1, 1, 1, 2)
-    chances = jnp.exp(policy.log_probability(jnp.broadcast_to(pairs, (6, 3, 4, 2))))
+    six = MultiCategorical(jnp.broadcast_to(jnp.asarray(LOGITS), (6, 3, 4, 5)), options)
+    chances = jnp.exp(six.log_probability(jnp.broadcast_to(pairs, (6, 3, 4, 2))))
     np.testing.assert_allclose(chances.sum(axis=0), np.ones((3, 4)), rtol=1e-5)
