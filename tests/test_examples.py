@@ -15,6 +15,7 @@ ROOT = Path(__file__).parents[1]
 
 
 def example(name: str) -> ModuleType:
+    """An example as a module."""
     spec = importlib.util.spec_from_file_location(name, ROOT / "examples" / f"{name}.py")
     assert spec is not None and spec.loader is not None
     module = importlib.util.module_from_spec(spec)
@@ -90,3 +91,12 @@ def test_a_robot_is_trained_under_a_speed_limit(
     # An untrained hopper falls within some 20 steps: it has no time to be too fast 25 times.
     assert run.records[-1]["length/episode"] < 40
     assert 0.0 <= run.records[-1]["constraint/sum(speed > 0.7402)/value"] < 25.0
+
+
+@pytest.mark.slow
+def test_cartpole_stays_in_its_band_as_the_example_says(capsys: pytest.CaptureFixture[str]) -> None:
+    run = example("gym_cartpole").main(["--steps", "6000", "--seed", "1"])
+    said = capsys.readouterr().out.splitlines()
+    assert said[0].startswith("with the limit: ") and said[1].startswith("without: ")
+    assert all("steps upright, P(outside) " in line for line in said)
+    assert run.environment.spec.column_names[-1] == "outside" and run.steps >= 6000

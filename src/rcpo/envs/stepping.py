@@ -144,7 +144,7 @@ class Stepper:
                 reward[i] = gain if type(gain) is float else number(gain)
                 terminated[i], truncated[i] = over, cut
                 if six:
-                    info = {"cost": cost, **info}
+                    info = {**info, "cost": cost}
                 for k, name, path in self._paths:
                     costs[i, k] = number(look_up(info, name, path))
                 infos.append(info)

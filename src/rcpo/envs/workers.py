@@ -61,11 +61,13 @@ class Workers:
     def _start(self, memory: int) -> None:
         ours, theirs = Pipe()
         descriptors = (theirs.fileno(), memory)
-        # What an environment prints must not run into a document on our standard output.
+        # What an environment prints must not run into a document on our standard output; and Ctrl-C is for us to hear,
+        # who may want to save a run first.
         process = subprocess.Popen(
             [sys.executable, "-c", PROGRAM, *map(str, descriptors)],
             pass_fds=descriptors,
             stdout=2,
+            start_new_session=True,
             env=os.environ | {"PYTHONPATH": os.pathsep.join(filter(None, sys.path))},
         )
         theirs.close()
