@@ -24,11 +24,11 @@ def test_numpy_and_jax_agree(seed: int) -> None:
     integral, violation, first = rng.random(3), rng.normal(size=3), rng.normal(size=3)
     updates, known = rng.integers(0, 20, 3).astype(float), rng.random(3) < 0.5
     found = climb(RULES, integral, updates, violation, limit, 20)
-    there = climb(RULES, jax(integral), jax(updates), jax(violation), jax(limit), 20)
-    np.testing.assert_allclose(found, np.asarray(there), rtol=1e-5, atol=1e-6)
+    i, u, v, bound, s, f, k = map(jnp.asarray, (integral, updates, violation, limit, sign, first, known))
+    np.testing.assert_allclose(found, np.asarray(climb(RULES, i, u, v, bound, 20)), rtol=1e-5, atol=1e-6)
     now = np.float64(seed % 20)
     aimed = aim(RULES, limit, sign, first, known, now, 20)
-    there = aim(RULES, jax(limit), jax(sign), jax(first), jax(known), jax(now), 20)
+    there = aim(RULES, bound, s, f, k, jnp.asarray(now), 20)
     np.testing.assert_allclose(aimed, np.asarray(there), rtol=1e-5, atol=1e-6)
 
 

@@ -1,6 +1,7 @@
 """Learners of Stable-Baselines3 meet a constraint that they break without it; their replay buffers keep up."""
 
 import importlib.util
+from functools import partial
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -84,7 +85,7 @@ def test_a_vecenv_pays_what_single_environments_pay(kind: Any) -> None:
     """Each copy as an environment alone, the multiplier moved by all, also where each has its process."""
     bounds = ["sum(cost) <= 1", rcpo.Constraint(rcpo.Sum(), late, 1.0)]
     settings: dict[str, Any] = {"step_size": 0.1, "initial": 0.5, "episodes_per_update": 2}
-    makers = [lambda first=first: Script(EPISODES[first:] + EPISODES[:first]) for first in range(3)]
+    makers = [partial(Script, EPISODES[first:] + EPISODES[:first]) for first in range(3)]
     venv = RewardConstrainedVecEnv(kind(makers), bounds, **settings)
     shared = rcpo.Multipliers(bounds, **settings)
     alone = [rcpo.RewardConstrained(make(), shared) for make in makers]

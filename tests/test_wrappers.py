@@ -247,15 +247,16 @@ def copies(same_step: bool, asynchronous: bool = False) -> Any:
         [costs(0.0, 3.0)],
         [costs(0.5), costs(0.25, 0.0, 0.0, 1.0), costs(0.0, 7.0)],
     ]
-    makers = [lambda script=script: Script(script) for script in scripts]
+    makers = [partial(Script, script) for script in scripts]
     kind = AsyncVectorEnv if asynchronous else SyncVectorEnv
     return kind(makers, autoreset_mode=mode), makers
 
 
 def follow(envs: Any, steps: int) -> tuple[list[tuple[int, float, dict[str, float]]], list[tuple[int, list[float]]]]:
-    """(copy, reward, costs) of every real step, and (copy, values) of all episodes, in the order of their ends."""
+    """Copy, reward and costs of every real step; copy and values of every episode, in the order of their ends."""
     envs.reset()
-    seen, ended = [], []
+    seen: list[tuple[int, float, dict[str, float]]] = []
+    ended: list[tuple[int, list[float]]] = []
     for _ in range(steps):
         *_, info = (outcome := envs.step(np.zeros(envs.num_envs, int)))
         told = info["rcpo"]
@@ -287,8 +288,8 @@ def test_the_vector_form_pays_what_single_environments_pay(same_step: bool, asyn
         values = [list(episode[-1][1]["rcpo"]["episode"]["values"].values()) for episode in single]
         found = [mine for copy, mine in ended if copy == n]
         assert len(found) >= 5
-        for one, other in zip(found, values, strict=False):
-            assert one == pytest.approx(other)
+        for value, expected in zip(found, values, strict=False):
+            assert value == pytest.approx(expected)
 
 
 @pytest.mark.parametrize("same_step", [False, True])
