@@ -248,8 +248,10 @@ def copies(same_step: bool, asynchronous: bool = False) -> Any:
         [costs(0.5), costs(0.25, 0.0, 0.0, 1.0), costs(0.0, 7.0)],
     ]
     makers = [partial(Script, script) for script in scripts]
-    kind = AsyncVectorEnv if asynchronous else SyncVectorEnv
-    return kind(makers, autoreset_mode=mode), makers
+    if asynchronous:
+        # Not forked: by now JAX has threads, and a fork of those may hang.
+        return AsyncVectorEnv(makers, autoreset_mode=mode, context="spawn"), makers
+    return SyncVectorEnv(makers, autoreset_mode=mode), makers
 
 
 def follow(envs: Any, steps: int) -> tuple[list[tuple[int, float, dict[str, float]]], list[tuple[int, list[float]]]]:
