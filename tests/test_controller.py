@@ -44,11 +44,12 @@ def test_any_run_is_a_scalar_loop(seed: int, batch: int) -> None:
 
 
 def test_a_ramp_and_a_linear_step_size_by_hand() -> None:
-    """From the first value 6 down to the limit 2 within two of four updates, with steps of 1, 3/4, 1/2."""
+    """From the first value 6 by the same factor down to the limit 2 within two of four updates; steps of 1, 3/4, 1/2."""
     multipliers = Multipliers(
         "sum(cost) <= 2", episodes_per_update=1, updates=4, step_size=rcpo.Schedule(1.0, "linear"), ramp=0.5
     )
-    for value, expected in ((6.0, 0.0), (6.0, 0.75 * 2.0), (4.0, 1.5 + 0.5 * 2.0)):
+    halfway = 0.75 * (6.0 - 6.0 / 3.0**0.5)
+    for value, expected in ((6.0, 0.0), (6.0, halfway), (4.0, halfway + 0.5 * 2.0)):
         multipliers.record([value])
         assert multipliers.value == {"sum(cost)": pytest.approx(expected)}
 

@@ -20,7 +20,7 @@ from rcpo.checkpoint import write_json
 from rcpo.envs.base import Box, Choices
 from rcpo.errors import UsageError
 from rcpo.export import CARD, TOLERANCE, export
-from rcpo.networks import SeparateActorCritic
+from rcpo.networks import SeparateActorCritic, TabularActorCritic
 from rcpo.policy import mix, single
 from rcpo.run import Run
 
@@ -207,6 +207,17 @@ def test_a_file_that_differs_is_not_written(tmp_path: Path, monkeypatch: pytest.
     with pytest.raises(UsageError, match=r"differs from the run's by 0.0001, more than 1e-05; nothing was written"):
         export(run, tmp_path / "policy.onnx")
     assert not list(tmp_path.iterdir())
+
+
+def test_a_tie_between_two_actions_is_no_difference(tmp_path: Path) -> None:
+    """A greedy network that cannot tell two actions apart: whichever is taken, the file is right."""
+    pytest.importorskip("onnx")
+    pytest.importorskip("onnxruntime")
+    name, environment, (network,) = "fork", *networks("fork", 1)
+    tied = TabularActorCritic(jnp.zeros((5, 2)).at[0, 1].set(1e-7), network.values)
+    run = run_of((name, environment, [tied]), single(tied, True))
+    assert np.isnan(exporting.in_jax(run, np.arange(5), 0)["probabilities"]).all()
+    assert export(run, tmp_path / "policy.onnx").difference == 0.0
 
 
 def test_a_missing_package_is_one_sentence(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

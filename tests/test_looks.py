@@ -68,7 +68,7 @@ def judged(chance: float, reward: float, seed: int = 0) -> Evaluation:
     return summarise(ENVIRONMENT, LIMITED, drawn(np.random.default_rng(seed), chance, reward, 400), 0.95)
 
 
-LOOK = looks.to_document((Look(3, judged(0.05, 1.0)),))[0]
+LOOK = json.loads(json.dumps(looks.to_document((Look(3, judged(0.05, 1.0)),))))[0]
 
 # When and at whom
 
@@ -140,6 +140,7 @@ def test_the_looks_survive_json() -> None:
     ],
 )
 def test_looks_that_are_none_are_refused(document: Any, candidates: int) -> None:
+    assert looks.from_document([LOOK], LIMITED, 4, Path("here"))
     with pytest.raises(UsageError, match="'here' does not hold this run"):
         looks.from_document(document, LIMITED, candidates, Path("here"))
 

@@ -309,24 +309,30 @@ def farthest(run: "Run", model: bytes, component: int | None, count: int = CHECK
             feed["component"] = np.full(count, m, np.int64)
         got = dict(zip((output.name for output in session.get_outputs()), session.run(None, feed), strict=True))
         for name, expected in in_jax(run, obs, m).items():
-            worst = max(worst, float(np.abs(got[name] - expected).max()))
+            worst = max(worst, float(np.nanmax(np.abs(got[name] - expected), initial=0.0)))
     return worst
 
 
 def in_jax(run: "Run", obs: np.ndarray, m: int) -> dict[str, np.ndarray]:
-    """What the run's own network number `m` gives, under the names of the outputs."""
+    """What the run's own network number `m` gives, under the names of the outputs; NaN where two answers are right."""
     spec, sure = run.environment.spec, bool(run.policy.greedy[m])
     network = jax.tree.map(lambda leaf: leaf[m], run.policy.networks)
     raw = np.asarray(_outputs(network, jnp.asarray(obs)))
     if not isinstance(spec.actions, Box):
         parts = np.split(raw, np.cumsum(options_of(spec.actions))[:-1], axis=-1)
-        best = [np.eye(part.shape[-1])[part.argmax(axis=-1)] for part in parts]
-        drawn = best if sure else [np.asarray(jax.nn.softmax(part, axis=-1)) for part in parts]
+        drawn = [surest(part) if sure else np.asarray(jax.nn.softmax(part, axis=-1)) for part in parts]
         return {"probabilities": np.concatenate(drawn, axis=-1)}
     low, high = (np.asarray(bound, np.float32) for bound in (spec.actions.low, spec.actions.high))
     std = np.zeros(len(low)) if sure else np.exp(np.asarray(network.actor.log_std)) * 0.5 * (high - low)
     mean = 0.5 * (high + low) + 0.5 * (high - low) * raw
     return {"mean": mean, "std": np.broadcast_to(std, mean.shape), "action": np.clip(mean, low, high)}
+
+
+def surest(raw: np.ndarray) -> np.ndarray:
+    """All of the probability on the likeliest option; nan where rounding decides which one that is."""
+    ordered = np.sort(raw, axis=-1)
+    clear = ordered[:, -1:] - ordered[:, -2:][:, :1] > TOLERANCE
+    return np.where(clear, np.eye(raw.shape[-1])[raw.argmax(axis=-1)], np.nan)
 
 
 @jax.jit
