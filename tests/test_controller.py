@@ -44,7 +44,7 @@ def test_any_run_is_a_scalar_loop(seed: int, batch: int) -> None:
 
 
 def test_a_ramp_and_a_linear_step_size_by_hand() -> None:
-    """From the first value 6 by the same factor down to the limit 2 within two of four updates; steps of 1, 3/4, 1/2."""
+    """From the first value 6 down to the limit 2 by factors within two of four updates; with steps of 1, 3/4, 1/2."""
     multipliers = Multipliers(
         "sum(cost) <= 2", episodes_per_update=1, updates=4, step_size=rcpo.Schedule(1.0, "linear"), ramp=0.5
     )

@@ -118,7 +118,9 @@ def to_document(looks: Sequence[Look]) -> list[dict[str, Any]]:
 def from_document(document: Any, constraints: tuple[Constraint, ...], candidates: int, path: Path) -> tuple[Look, ...]:
     """The looks that `to_document` wrote; what can be none is refused."""
     try:
-        looks = tuple(Look(from_json(int, one["candidate"], "candidate"), read_evaluation(one, constraints)) for one in document)
+        looks = tuple(
+            Look(from_json(int, one["candidate"], "candidate"), read_evaluation(one, constraints)) for one in document
+        )
     except (KeyError, TypeError, ValueError, OverflowError, AttributeError, UsageError) as error:
         reason = error if isinstance(error, UsageError) else f"{type(error).__name__} {shortly(str(error))}"
         raise UsageError(f"{str(path)!r} does not hold this run: what was verified on the way cannot be read: "
