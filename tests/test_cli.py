@@ -325,7 +325,7 @@ def test_an_interrupt_stops_with_a_word(monkeypatch: pytest.MonkeyPatch, capsys:
     def interrupted(words: list[str]) -> int:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("rcpo.commands.solve", interrupted)
+    monkeypatch.setattr("rcpo.commands_look.solve", interrupted)
     assert run("solve", "fork") == cli.INTERRUPTED
     assert "stopped" in capsys.readouterr().err
 

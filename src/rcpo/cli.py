@@ -23,10 +23,14 @@ COMMANDS: Final = {
     "paper": "the paper's experiments: figure1, figure2, theory",
 }
 HOMES: Final = {
-    "export": "commands_export",
-    "play": "commands_export",
     "report": "commands_report",
     "watch": "commands_report",
+    "solve": "commands_look",
+    "envs": "commands_look",
+    "bench": "commands_look",
+    "export": "commands_export",
+    "play": "commands_export",
+    "paper": "commands_look",
 }
 """The module that holds a command, where it is not `commands`."""
 OVERVIEW: Final = """usage: rcpo COMMAND [OPTIONS]
