@@ -116,6 +116,41 @@ def test_all_functionals_at_once_by_hand() -> None:
     assert [info["rcpo"]["penalties"]["P(cost)"] for _, info in steps] == [1.0, 0.0, 0.0, 0.0]
 
 
+@pytest.mark.parametrize("kind", ["one", "same step", "next step"])
+def test_constraints_are_written_as_for_training(kind: str) -> None:
+    """Events of a key inside a key and of a function, a maximum from below, two bounds on one mean; each with its own
+    multiplier. By hand: speeds 1, 2, 3; a rise of the maximum earns 0.25, a fast step costs 0.5, a late one 2."""
+    bounds = [
+        "sum(outer.speed > 1.5) <= 1 with initial 0.5",
+        rcpo.Constraint(rcpo.Probability(), lateness, 0.5, event=rcpo.Event(">", 2.0), initial=2.0),
+        "max(outer.speed) >= 1 with initial 0.25, maximum 9",
+        "mean(outer.speed) <= 3",
+        "mean(outer.speed) >= 0",
+    ]
+    make = partial(Script, [[(1.0, {"outer": {"speed": speed}}) for speed in (1.0, 2.0, 3.0)]])
+    values = {
+        "sum(outer.speed > 1.5)": 2.0,
+        "P(lateness() > 2)": 1.0,
+        "max(outer.speed)": 3.0,
+        "mean(outer.speed) <= 3": 2.0,
+        "mean(outer.speed) >= 0": 2.0,
+    }
+    if kind == "one":
+        steps = play(RewardConstrained(make(), bounds, rule="fixed", **PLAIN), 1)[0]
+        assert [reward for reward, _ in steps] == [1.25, 0.75, -1.25]
+        assert steps[-1][1]["rcpo"]["episode"]["values"] == values
+        return
+    mode = AutoresetMode.SAME_STEP if kind == "same step" else AutoresetMode.NEXT_STEP
+    vector = RewardConstrainedVector(SyncVectorEnv([make] * 2, autoreset_mode=mode), bounds, rule="fixed", **PLAIN)
+    vector.reset()
+    for expected in (1.25, 0.75, -1.25):
+        _, reward, _, _, info = vector.step(np.zeros(2, int))
+        assert reward.tolist() == [expected] * 2
+    assert {name: value.tolist() for name, value in info["rcpo"]["episode"]["values"].items()} == {
+        name: [value] * 2 for name, value in values.items()
+    }
+
+
 def test_an_abandoned_episode_counts_for_nothing() -> None:
     env = RewardConstrained(Script(EPISODES[:1]), "sum(cost) <= 1", step_size=0.1, **PLAIN)
     env.reset()
