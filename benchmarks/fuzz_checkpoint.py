@@ -337,7 +337,7 @@ def fuzz(inputs: int, seconds: float = 10.0) -> tuple[Counter[str], list[str]]:
                 counts[f"{name}: read"] += 1
             except UsageError as error:
                 counts[f"{name}: refused"] += 1
-                if "\n" in str(error) or len(str(error)) > 2000:
+                if len(str(error)) > 4000 or not str(error).isprintable():
                     failures.append(f"{name}: no sentence: {str(error)[:300]!r}")
             except BaseException as error:
                 failures.append(f"{name}: {type(error).__name__}: {str(error)[:300]}: {changed[:600]!r}")

@@ -1,5 +1,6 @@
 """Interrupted in this very process: what is saved when, what is said, and what is refused."""
 
+import contextlib
 import json
 import os
 import shutil
@@ -9,7 +10,9 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import equinox as eqx
 import jax
+import jax.numpy as jnp
 import numpy as np
 import pytest
 from probes import Noise
@@ -22,10 +25,10 @@ from rcpo.constraints import parse_all
 from rcpo.envs.cmdps import fork
 from rcpo.envs.finite import FiniteEnvironment
 from rcpo.errors import Stopped, UsageError
-from rcpo.files import read_json
 from rcpo.folder import held, load
-from rcpo.learn import Plan
+from rcpo.learn import Plan, begin
 from rcpo.loggers import Logger, Record
+from rcpo.progress import Progress
 from rcpo.run import Run, resume, train
 from rcpo.snapshots import manifest
 from rcpo.stopping import Stopper
@@ -266,8 +269,9 @@ def test_checkpoints_take_no_larger_share_of_the_time_than_they_may(
     environment = FiniteEnvironment.build(fork())
     config = replace(small(), checkpoint=CheckpointConfig(share=0.01))
     constraints = parse_all(config.constraints, environment.spec.column_names)
-    first = saving.Progress(_state(0), jax.random.key(0))
-    saver = saving.Saver(Plan(config, constraints, 100), 1, environment, (), first, tmp_path / "checkpoints")
+    plan = Plan(config, constraints, 100)
+    first = Progress(begin(plan, environment), jax.random.key(0))
+    saver = saving.Saver(plan, 1, environment, (), first, tmp_path / "checkpoints")
 
     class Shelf:
         def write(self, number: int, arrays: Any) -> None:
@@ -278,44 +282,45 @@ def test_checkpoints_take_no_larger_share_of_the_time_than_they_may(
     monkeypatch.setattr(saving.progress, "save", lambda *words: {})
     for iteration in range(1, 101):
         clock.now += 1.0
-        saver.after(saving.Progress(_state(iteration), jax.random.key(0)), stopping=iteration == 55)
+        state = eqx.tree_at(lambda state: state.iteration, first.state, jnp.int32(iteration))
+        saver.after(replace(first, state=state), stopping=iteration == 55)
     assert written == [1, 11, 21, 31, 41, 51, 55, 65, 75, 85, 95, 100]
 
 
-def _state(iteration: int) -> Any:
-    """All that a saver asks of a state."""
-
-    class State:
-        pass
-
-    state = State()
-    state.iteration = iteration  # type: ignore[attr-defined]
-    return state
-
-
 # A disk that is full
+
+
+class Greedy(Logger):
+    """Takes all the room there is on a disk, once a run has come so far."""
+
+    def __init__(self, path: Path, points: int):
+        self.path, self.left = path, points
+
+    def record(self, record: Record) -> None:
+        self.left -= 1
+        if self.left == 0:
+            with contextlib.suppress(OSError), self.path.open("wb", buffering=0) as file:
+                while True:
+                    file.write(bytes(4096))
 
 
 @pytest.mark.skipif(sys.platform != "linux" or os.getuid() != 0, reason="only root can mount a small disk")
 def test_a_full_disk_stops_the_run_and_takes_nothing_that_was_there(never: Run, tmp_path: Path) -> None:
     disk = tmp_path / "disk"
     disk.mkdir()
-    mounted = subprocess.run(
-        ["mount", "-t", "tmpfs", "-o", "size=80k", "tmpfs", disk], capture_output=True, check=False
-    )
-    if mounted.returncode:
+    mount = ["mount", "-t", "tmpfs", "-o", "size=1m", "tmpfs", str(disk)]
+    if subprocess.run(mount, capture_output=True, check=False).returncode:
         pytest.skip("a small disk cannot be mounted here")
     try:
-        with pytest.raises(UsageError, match="No space left on device; what was saved before is whole; make room") as e:
-            train("fork", config=small(), out=disk / "run")
-        assert f"rcpo resume {disk / 'run'}" in str(e.value)
-        assert not list((disk / "run").rglob("*.part"))
-        numbers = [int(path.stem) for path in (disk / "run" / "checkpoints").glob("*.json")]
-        assert numbers and max(numbers) < 3 * POINTS
-        with pytest.raises(UsageError, match="No space left on device"):
+        greedy, words = Greedy(disk / "greedy", 4), "No space left on device; what was saved before is whole; make room"
+        with pytest.raises(UsageError, match=f"{words} and go on with: rcpo resume {disk / 'run'}"):
+            train("fork", config=small(), out=disk / "run", loggers=[greedy])
+        before = {path: path.read_bytes() for path in (disk / "run" / "checkpoints").iterdir()}
+        assert sorted(path.name for path in before if path.suffix == ".json") == ["0000000006.json", "0000000009.json"]
+        with pytest.raises(UsageError, match=words):
             resume(disk / "run")
-        assert read_json(disk / "run" / "config.json")["environment"] == "fork"
-        subprocess.run(["mount", "-o", "remount,size=4m", disk], check=True)
+        assert before == {path: path.read_bytes() for path in (disk / "run" / "checkpoints").iterdir()}
+        (disk / "greedy").unlink()
         listener = Impatient()
         assert bits(resume(disk / "run", loggers=[listener])) == bits(never)
         assert not [text for text in listener.said if "cannot be used" in text]

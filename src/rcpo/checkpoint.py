@@ -23,6 +23,8 @@ __all__ = ["from_json", "load_tree", "named_leaves", "read_json", "save_tree", "
 
 LARGEST_HEADER: Final = 2**20
 """Bytes of a safetensors file that only say what is in it."""
+LONGEST_TEXT: Final = 1000
+"""Of a setting: it may be said again in a sentence about it."""
 
 
 def named_leaves(tree: PyTree) -> dict[str, Any]:
@@ -69,7 +71,9 @@ def check_arrays(arrays: Mapping[str, np.ndarray], wanted: Mapping[str, Any], wh
     """Refuse arrays that are not the wanted ones: by name, shape and kind of number."""
     if arrays.keys() != wanted.keys():
         strange = min(arrays.keys() ^ wanted.keys())
-        raise UsageError(f"{str(path)!r} does not hold {what}: the array {strange!r} is missing or strange to it")
+        raise UsageError(
+            f"{str(path)!r} does not hold {what}: the array {shortly(strange)} is missing or strange to it"
+        )
     for name, leaf in wanted.items():
         found = arrays[name]
         if found.shape != leaf.shape or found.dtype != leaf.dtype:
@@ -103,6 +107,7 @@ def from_json(kind: Any, document: Any, where: str = "config") -> Any:
         # JSON has one kind of number, and in Python a bool is an int.
         allowed = (float, int) if kind is float else (kind,)
         fits = origin is None and isinstance(document, allowed) and isinstance(document, bool) == (kind is bool)
+    fits = fits and not (isinstance(document, str) and len(document) > LONGEST_TEXT)
     # A computer's whole numbers end somewhere, and JSON's 1e999 is infinite in Python.
     if fits and isinstance(document, int | float):
         fits = abs(document) < 2**63 if isinstance(document, int) else math.isfinite(document)
@@ -123,7 +128,7 @@ def _record_from_json(kind: Any, document: Any, where: str) -> Any:
     if not isinstance(document, dict):
         raise UsageError(f"cannot read {where}: got {shortly(document)}, expected the fields of {kind.__name__}")
     if strange := sorted(hints.keys() ^ document.keys()):
-        raise UsageError(f"cannot read {where}: the field {strange[0]!r} is missing, or unknown to this version")
+        raise UsageError(f"cannot read {where}: the field {shortly(strange[0])} is missing, or unknown to this version")
     return kind(**{key: from_json(hints[key], value, f"{where}.{key}") for key, value in document.items()})
 
 

@@ -65,8 +65,10 @@ def read_bytes(path: Path, largest: int) -> bytes:
 
 
 def unreadable(path: Path, reason: object) -> UsageError:
-    """The sentence about a file that cannot be read."""
-    return UsageError(f"cannot read {str(path)!r}: {' '.join(str(reason).split())}; is its folder a run of rcpo?")
+    """The sentence about a file that cannot be read; what others wrote into it must not spoil a terminal."""
+    words = "".join(symbol if symbol.isprintable() else "?" for symbol in " ".join(str(reason).split()))
+    words = words if len(words) <= 300 else f"{words[:300]}..."
+    return UsageError(f"cannot read {str(path)!r}: {words}; is its folder a run of rcpo?")
 
 
 def write_json(path: Path, document: Any) -> None:
