@@ -26,7 +26,7 @@ def test_a_hostile_file_is_read_or_refused_in_one_sentence(fuzzer: ModuleType, i
     assert failures == []
     # All kinds of files were attacked, and the attacks were neither all harmless nor all noticed at once.
     attacked = {name.partition(":")[0] for name in counts} - {"distinct inputs"}
-    assert len(attacked) == 8 and counts["distinct inputs"] > 0.8 * inputs
+    assert len(attacked) == 8 and counts["distinct inputs"] > 0.7 * inputs
     refused, read = (sum(n for name, n in counts.items() if name.endswith(end)) for end in ("refused", ": read"))
     assert refused + read == inputs and read > 0.05 * inputs and refused > 0.5 * inputs
 
