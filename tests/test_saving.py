@@ -25,6 +25,7 @@ from rcpo.constraints import parse_all
 from rcpo.envs.cmdps import fork
 from rcpo.envs.finite import FiniteEnvironment
 from rcpo.errors import Stopped, UsageError
+from rcpo.files import read_json
 from rcpo.folder import held, load
 from rcpo.learn import Plan, begin
 from rcpo.loggers import Logger, Record
