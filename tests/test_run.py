@@ -1,6 +1,7 @@
 """Whole runs: the same seed gives the same bits, a folder reads back, what cannot be kept is said."""
 
 import json
+import shutil
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -96,11 +97,10 @@ def test_the_verdict_file_says_what_was_proved(finished: Run) -> None:
 )
 def test_a_damaged_folder_is_one_sentence(finished: Run, tmp_path: Path, damage: Any, said: str) -> None:
     assert finished.folder is not None
-    for file in finished.folder.iterdir():
-        (tmp_path / file.name).write_bytes(file.read_bytes())
-    damage(tmp_path)
+    copy = shutil.copytree(finished.folder, tmp_path / "copy")
+    damage(copy)
     with pytest.raises(UsageError, match=said):
-        load(tmp_path)
+        load(copy)
 
 
 def test_an_environment_of_ones_own_and_no_constraint() -> None:
