@@ -108,6 +108,21 @@ def test_pendulum_keeps_its_torque() -> None:
     assert first > 0.3 and run.handover.verified
 
 
+def test_minigrid_shows_a_text_that_has_to_be_left_out() -> None:
+    """Its mission is no row of numbers: that is one sentence, and one of its wrappers leaves it out."""
+    wrappers = pytest.importorskip("minigrid.wrappers")
+    name = "minigrid:MiniGrid-LavaGapS5-v0"
+    with pytest.raises(UsageError, match=f"^cannot see what {name} shows: .*; wrap it in gymnasium.wrappers"):
+        _ = GymEnvironment(name).spec
+    environment = GymEnvironment(lambda: wrappers.ImgObsWrapper(gymnasium.make(name)), GymSettings(max_steps=20))
+    assert (environment.spec.observation_shape, environment.spec.pixels) == ((7, 7, 3), True)
+    assert environment.spec.actions == 7 and environment.spec.max_steps == 20
+    with environment.open(2) as copies:
+        copies.reset(0)
+        seen = copies.step(np.full(2, 2, np.int32)).obs
+    assert seen.dtype == np.uint8 and seen.max() <= 10 and len(np.unique(seen)) > 2
+
+
 @pytest.mark.slow
 def test_minigrids_lava() -> None:
     """MiniGrid says nothing of lava in `info`; what the agent stands on does."""

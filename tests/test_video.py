@@ -178,6 +178,14 @@ def test_an_environment_that_cannot_be_drawn_is_one_sentence(kind: Any, said: st
     assert film_strip(run) is None
 
 
+def test_cartpole_is_drawn() -> None:
+    pytest.importorskip("pygame")
+    environment, (network,) = networks("CartPole-v1", 1)
+    played = play(finished(environment, single(network, False), "CartPole-v1", "sum(obs_0) <= 1"), seed=1)
+    assert played.seconds == 0.02 and {picture.shape for picture in played.states} == {(400, 600, 3)}
+    assert len(played.states) == played.steps + 1 and (played.states[0] != played.states[-1]).any()
+
+
 def test_an_object_that_draws_itself_already() -> None:
     assert play(walks(Drawn("rgb_array")), seed=1).states[0].shape == (40, 60, 3)
 

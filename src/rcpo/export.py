@@ -317,7 +317,8 @@ def in_jax(run: "Run", obs: np.ndarray, m: int) -> dict[str, np.ndarray]:
     """What the run's own network number `m` gives, under the names of the outputs; NaN where two answers are right."""
     spec, sure = run.environment.spec, bool(run.policy.greedy[m])
     network = jax.tree.map(lambda leaf: leaf[m], run.policy.networks)
-    raw = np.asarray(_outputs(network, jnp.asarray(obs)))
+    # Patches of a thousand pictures at once would take hundreds of megabytes.
+    raw = np.concatenate([np.asarray(_outputs(network, jnp.asarray(part))) for part in np.array_split(obs, 10)])
     if not isinstance(spec.actions, Box):
         parts = np.split(raw, np.cumsum(options_of(spec.actions))[:-1], axis=-1)
         drawn = [surest(part) if sure else np.asarray(jax.nn.softmax(part, axis=-1)) for part in parts]

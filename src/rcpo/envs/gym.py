@@ -29,7 +29,7 @@ MOST_COMPONENTS: Final = 32
 class GymEnvironment(HostEnvironment):
     """A Gymnasium environment to learn in.
 
-    `origin` is an id (`"CartPole-v1"`, `"minigrid:MiniGrid-LavaCrossingS9N1-v0"`), a class in a file
+    `origin` is an id (`"CartPole-v1"`, `"my_package:MyEnv-v0"`), a class in a file
     (`"my_env.py:MyEnv"`), a class or function that makes an environment, or an environment: that one is never stepped,
     every copy is a deep copy of it (where it cannot be copied, a new one made by its `spec`).
     """
