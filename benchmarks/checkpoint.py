@@ -24,8 +24,9 @@ import jax
 from rcpo import envs, presets
 from rcpo.constraints import parse_all
 from rcpo.folder import versions
+from rcpo.points import next_point, training
 from rcpo.progress import Progress
-from rcpo.run import make_plan, next_point, training
+from rcpo.run import make_plan
 from rcpo.saving import Saver
 
 

@@ -43,9 +43,10 @@ from rcpo.errors import UsageError
 from rcpo.evaluation import Sample, summarise
 from rcpo.files import parse_json
 from rcpo.handover import Candidate, Handover, judge_candidate
+from rcpo.points import Session, keep, make_record, training
 from rcpo.policy import single
 from rcpo.progress import Progress
-from rcpo.run import Run, Session, keep, make_plan, make_record, training
+from rcpo.run import Run, make_plan
 from rcpo.saving import Saver
 from rcpo.snapshots import Snapshots, manifest
 
