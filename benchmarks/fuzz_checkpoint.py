@@ -43,6 +43,7 @@ from rcpo.errors import UsageError
 from rcpo.evaluation import Sample, summarise
 from rcpo.files import parse_json
 from rcpo.handover import Candidate, Handover, judge_candidate
+from rcpo.looks import Look
 from rcpo.points import Session, keep, make_record, training
 from rcpo.policy import single
 from rcpo.progress import Progress
@@ -237,11 +238,11 @@ def made_up(place: Path, name: str, stack: ExitStack) -> Victim:
     network = keep(first.state.agent.network)
     nothing = np.zeros(len(constraints))
     known = [judge_candidate(Candidate(k, network, bool(k), 0, 0.0, nothing, nothing), seen) for k in range(2)]
-    now = Progress(reached[1], first.evaluation_key, tuple(points), tuple(known), 2.0)
+    evaluation = summarise(environment, constraints, seen, 0.95)
+    now = Progress(reached[1], first.evaluation_key, tuple(points), tuple(known), (Look(1, evaluation),), 2.0)
     Snapshots(place / "checkpoints").write(chunk, progress.save(now, session.crews, saver._about))
     Snapshots(place / "checkpoints").write(2 * chunk, progress.save(now, session.crews, saver._about))
 
-    evaluation = summarise(environment, constraints, seen, 0.95)
     handed = Handover(single(network, False), evaluation, False, 0.95, 1, (1,))
     finished = Run(name, environment, config, constraints, handed, tuple(points), 96, 2.0, place)
     folder.write_result(finished, place)
