@@ -17,6 +17,13 @@ settings.register_profile("rcpo", deadline=None, derandomize=True)
 settings.load_profile("rcpo")
 
 
+@pytest.fixture(autouse=True, scope="module")
+def forget_programs() -> Iterator[None]:
+    """XLA keeps every program that it has compiled; with those of all files in one process its compiler has crashed."""
+    yield
+    jax.clear_caches()
+
+
 @pytest.fixture
 def quick_compile() -> Iterator[None]:
     """For tests that compile much and compute little: XLA leaves out most of its optimisations."""
