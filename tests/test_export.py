@@ -118,7 +118,7 @@ def test_one_observation_is_a_batch_of_one(world: Any, tmp_path: Path) -> None:
     obs = observations(world, 3)
     for i in range(3):
         alone = answers(tmp_path / "policy.onnx", observation=obs[i : i + 1])["action"][0]
-        first = np.array([-1, 0]) if world[0] == "choices" else 0  # what Gymnasium counts that choice from
+        first = np.array([1, 0]) if world[0] == "choices" else 0  # what Gymnasium counts these choices from
         np.testing.assert_allclose(alone + first, run.act(obs[i]), atol=1e-5)
 
 
