@@ -70,7 +70,6 @@ def fork_run(tmp_path_factory: pytest.TempPathFactory) -> Path:
         (["train", "mars-rover", "--checkpoint.every", "0"], "got 0 for every of the checkpoints"),
         (["train", "mars-rover", "--steps", "inf"], "got inf steps"),
         (["train", "mars-rover", "--multipliers.maximum", "inf"], "a setting is no finite number"),
-        (["solve", "mars-rover", "--constraint", "mean(crash) <= 0.1"], "it is not linear in visits"),
         (["paper", "figure2", "--seeds", "0"], "got 0 seeds"),
         (["bench", "--seconds", "0"], "give --seconds above 0"),
         (["report"], "got no run to report on"),
