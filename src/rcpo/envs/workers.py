@@ -20,7 +20,7 @@ from rcpo.envs.stepping import Arrays, Layout, Stepper, Task, arrays, needed
 from rcpo.errors import EnvironmentFault, UsageError
 
 GRACE: Final = 5.0
-"""How many seconds a worker has to close its copies."""
+"""How many seconds a worker has to close its copies, and the others have to answer once one has broken down."""
 START: Final = 60.0
 """How many seconds a worker has to start and to make its copies, beyond the time that it has for a step."""
 PROGRAM: Final = "import sys; from rcpo.envs.workers import work; work(int(sys.argv[1]), int(sys.argv[2]))"
@@ -91,11 +91,17 @@ class Workers:
             raise self._lost(self._pipes.index(pipe)) from None
 
     def _gather(self, doing: str, seconds: float) -> None:
-        """Every worker's answer: how many copies have broken down so far, or what went wrong."""
+        """Every worker's answer: how many copies have broken down so far, or what went wrong.
+
+        Copies that break down in the same step answer in any order; the first of them by number is said, every time.
+        """
         missing = {pipe: w for w, pipe in enumerate(self._pipes)}
+        wrong: dict[int, Exception] = {}
         faults, until = 0, time.monotonic() + seconds
         while missing:
             ready = wait(list(missing), max(0.0, until - time.monotonic()))
+            if not ready and wrong:
+                break
             if not ready:
                 w = min(missing.values())
                 copy = self._rows[w].start + int(self.arrays.at[w])
@@ -105,15 +111,21 @@ class Workers:
                                        "if it is only slow")  # fmt: skip
             for pipe in ready:
                 assert isinstance(pipe, Connection)
+                w = missing.pop(pipe)
                 try:
                     answer = pipe.recv()
                 except (EOFError, OSError):
-                    raise self._lost(missing[pipe]) from None
+                    wrong[w] = self._lost(w)
+                    continue
                 if isinstance(answer, tuple):
                     kind, text = answer
-                    raise (UsageError if kind == "usage" else EnvironmentFault)(text)
-                faults += answer
-                del missing[pipe]
+                    wrong[w] = (UsageError if kind == "usage" else EnvironmentFault)(text)
+                else:
+                    faults += answer
+            if wrong:
+                until = min(until, time.monotonic() + GRACE)
+        if wrong:
+            raise wrong[min(wrong)]
         self._faults = faults
 
     def _lost(self, w: int) -> EnvironmentFault:
