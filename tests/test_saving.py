@@ -264,7 +264,7 @@ class Clock:
 def test_checkpoints_take_no_larger_share_of_the_time_than_they_may(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A point takes 1 second and a checkpoint 0.1: at 1 % one is due every 9.9 seconds, so at every tenth point."""
+    """A point takes 1 second and a checkpoint 0.1: at 1 % the first is paid for after 10 seconds, the next after 20."""
     clock, written = Clock(), []
     monkeypatch.setattr(saving, "time", clock)
     environment = FiniteEnvironment.build(fork())
@@ -285,7 +285,7 @@ def test_checkpoints_take_no_larger_share_of_the_time_than_they_may(
         clock.now += 1.0
         state = eqx.tree_at(lambda state: state.iteration, first.state, jnp.int32(iteration))
         saver.after(replace(first, state=state), stopping=iteration == 55)
-    assert written == [1, 11, 21, 31, 41, 51, 55, 65, 75, 85, 95, 100]
+    assert written == [1, 20, 30, 40, 50, 55, 70, 80, 90, 100]
 
 
 # A disk that is full

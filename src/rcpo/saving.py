@@ -34,7 +34,7 @@ class Saver:
         self._plan, self._chunk, self._environment, self._crews, self._first = plan, chunk, environment, crews, first
         self._snapshots = None if folder is None else Snapshots(folder)
         self._about = about(plan, environment)
-        self._cost, self._since, self.saved = 0.0, time.monotonic(), 0
+        self._begun, self._spent, self._cost, self.saved = time.monotonic(), 0.0, 0.0, 0
 
     @property
     def resumable(self) -> bool:
@@ -79,15 +79,16 @@ class Saver:
     def _due(self, now: Progress) -> bool:
         config = self._plan.config.checkpoint
         enough = now.iteration - self.saved >= config.every * self._chunk
-        return enough and time.monotonic() - self._since >= self._cost * (1.0 / config.share - 1.0)
+        # One more is taken to cost what the last one did.
+        return enough and self._spent + self._cost <= config.share * (time.monotonic() - self._begun)
 
     def _write(self, now: Progress) -> None:
         if self._snapshots is None:
             return
         begun = time.monotonic()
         self._snapshots.write(now.iteration, progress.save(now, self._crews, self._about))
-        self._since, self.saved = time.monotonic(), now.iteration
-        self._cost = self._since - begun
+        self._cost, self.saved = time.monotonic() - begun, now.iteration
+        self._spent += self._cost
 
     def _read(self, number: int, arrays: dict[str, np.ndarray], path: Path) -> tuple[Progress, dict[str, Any]]:
         plan, chunk = self._plan, self._chunk
