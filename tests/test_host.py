@@ -7,6 +7,7 @@ import jax
 import numpy as np
 import pytest
 from probes import Choice, Clock, Noise
+from threadpoolctl import threadpool_info, threadpool_limits
 
 from rcpo import host
 from rcpo.constraints import Constraint, parse
@@ -230,3 +231,16 @@ def test_choices_come_as_numbers_and_without_constraints_nothing_is_felt() -> No
     np.testing.assert_array_equal(rollout.action, noise.argmax(axis=2))
     np.testing.assert_array_equal(rollout.reward, np.asarray(rollout.obs).argmax(axis=2) == noise.argmax(axis=2))
     assert rollout.penalty.shape == (4, 5, 0) and rollout.episode.counted.all()
+
+
+def test_while_copies_live_linear_algebra_keeps_to_one_thread() -> None:
+    """Else its threads spin on the cores that step the physics, and how many they are decides the last bits."""
+
+    def threads() -> list[int]:
+        return [library["num_threads"] for library in threadpool_info() if library["user_api"] == "blas"]
+
+    with threadpool_limits(2, user_api="blas"):
+        assert threads() and set(threads()) == {2}
+        with host.crews_of(Clock(), 2):
+            assert set(threads()) == {1}
+        assert set(threads()) == {2}

@@ -10,6 +10,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Bool, Float, Num, Shaped
+from threadpoolctl import threadpool_limits
 
 from rcpo.constraints import Constraint
 from rcpo.costs import add_costs, all_columns
@@ -52,9 +53,15 @@ def kind_of(spec: EnvSpec) -> type[np.generic]:
 
 @contextmanager
 def crews_of(environment: HostEnvironment, copies: int) -> Iterator[Crews]:
-    """Live copies, in as many parts as can be stepped side by side."""
+    """Live copies, in as many parts as can be stepped side by side.
+
+    As long as they live, numpy's linear algebra keeps to the thread that calls it. Its threads wait for each other by
+    spinning, on cores that the physics needs: on Humanoid they cost half of all speed. And with how many of them a
+    product is summed decides its last bits.
+    """
     parts = min(CREWS if environment.side_by_side else 1, copies)
     with ExitStack() as stack:
+        stack.enter_context(threadpool_limits(1, user_api="blas"))
         sizes = [copies // parts + (part < copies % parts) for part in range(parts)]
         yield tuple(stack.enter_context(environment.open(size, parts)) for size in sizes)
 
