@@ -57,7 +57,7 @@ class Multipliers:
         self._sign = np.array([constraint.sign for constraint in self.constraints], float)
         count = len(self.constraints)
         self._multiplier = self._integral = ascent.each(self._rules, lambda rule: rule.initial)
-        self._first, self._sums = np.zeros(count), np.zeros(count)
+        self._first, self._sums = np.zeros(count), [0.0] * count
         self._episodes = 0
         self.updates = 0
         self._publish()
@@ -88,18 +88,18 @@ class Multipliers:
 
     def record(self, values: Sequence[float]) -> None:
         """One finished episode, by its value under each constraint."""
-        self._sums = self._sums + np.asarray(values, float)
-        if not np.isfinite(self._sums).all():
+        if not all(map(math.isfinite, values)):
             raise UsageError(f"an episode's values are {dict(zip(self.names, values, strict=True))}; "
                              "a value must be a finite number")  # fmt: skip
+        self._sums = [total + value for total, value in zip(self._sums, values, strict=True)]
         self._episodes += 1
         if self._episodes >= self.episodes_per_update:
             self._update()
 
     def _update(self) -> None:
         """The slow timescale, on J_C - alpha (the paper's Eq. 8)."""
-        value = self._sums / self._episodes
-        self._sums, self._episodes = np.zeros_like(value), 0
+        value = np.array(self._sums, float) / self._episodes
+        self._sums, self._episodes = [0.0] * len(value), 0
         if self.updates == 0:
             self._first = value
         violation = self._sign * (value - self._aim(known=True))
@@ -133,7 +133,8 @@ class Multipliers:
 
     def state_dict(self) -> dict[str, Any]:
         """All that the multipliers go on from, ready for JSON."""
-        arrays = {"multiplier": self._multiplier, "integral": self._integral, "first": self._first, "sums": self._sums}
+        sums = np.array(self._sums, float)
+        arrays = {"multiplier": self._multiplier, "integral": self._integral, "first": self._first, "sums": sums}
         return {
             "constraints": [constraint.bound for constraint in self.constraints],
             "updates": self.updates,
@@ -159,7 +160,7 @@ class Multipliers:
             raise UsageError(f"the saved multipliers {state['multiplier']} are not {len(self._limit)} numbers in "
                              f"[0, lambda_max = {maximum.tolist()}]")  # fmt: skip
         self._multiplier, self._integral = arrays["multiplier"], arrays["integral"]
-        self._first, self._sums = arrays["first"], arrays["sums"]
+        self._first, self._sums = arrays["first"], arrays["sums"].tolist()
         self.updates, self._episodes = updates, episodes
         self._publish()
 

@@ -44,7 +44,7 @@ class Account:
         self._names = multipliers.names
         self._functionals = tuple(bound.functional for bound in bounds)
         self._terms = tuple(
-            (k, self._names[k], bound.functional, bound.column, bound.event, bound.sign)
+            (k, self._names[k], bound.functional.step, _felt(bound.functional), bound.column, bound.event, bound.sign)
             for k, bound in enumerate(bounds)
         )
         self.open()
@@ -61,12 +61,12 @@ class Account:
         multipliers, totals, length = self.multipliers, self._totals, self._length
         costs = self.columns.read(obs, action, next_obs, info)
         weights, paid, penalties = multipliers.weights, 0.0, {}
-        for k, name, functional, column, event, sign in self._terms:
+        for k, name, add, felt, column, event, sign in self._terms:
             before, cost = totals[k], costs[column]
             if event is not None:
                 cost = event(cost)
-            totals[k] = after = functional.step(before, cost, length)
-            penalties[name] = penalty = float(sign * functional.penalty(before, after, cost))
+            totals[k] = after = add(before, cost, length)
+            penalties[name] = penalty = sign * (float(felt(before, after, cost)) if felt else cost)
             paid += weights[k] * penalty
         self._reward += reward
         self._length = length + 1
@@ -89,6 +89,11 @@ class Account:
         told = Told(reward=self._reward, length=self._length, values=dict(zip(self._names, values, strict=True)))
         self.open()
         return told
+
+
+def _felt(functional: Functional) -> Any:
+    """What the learner feels of a step; None where that is the cost itself, which need not be asked for."""
+    return None if type(functional).penalty is Functional.penalty else functional.penalty
 
 
 def _nothing(functional: Functional) -> Any:
