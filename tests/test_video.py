@@ -21,6 +21,7 @@ from rcpo.errors import UsageError
 from rcpo.functionals import Sum
 from rcpo.playing import play
 from rcpo.policy import single
+from rcpo.report import LARGEST_PICTURE
 from rcpo.run import Run
 from rcpo.video import film_strip, frames, record
 
@@ -228,8 +229,9 @@ def test_a_robot_is_drawn(hopper: Run) -> None:
     drawable()
     strip = film_strip(hopper, 6)
     assert strip is not None
+    assert len(strip) < LARGEST_PICTURE  # so a report shows it
     with Image.open(io.BytesIO(strip)) as image:
-        picture = np.asarray(image)
+        picture = np.asarray(image.convert("RGB"))
     assert picture.shape == (2 * (360 + 2 * 18 + 8), 3 * 480, 3)
     assert picture[:360, :480].std() > 10  # something is to be seen
     assert (picture[:360, :480] != picture[:360, 480:960]).any()  # and it moves

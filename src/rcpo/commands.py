@@ -15,6 +15,7 @@ from rcpo import presets
 from rcpo.config import Method, TrainConfig
 from rcpo.constraints import parse
 from rcpo.errors import UsageError
+from rcpo.files import write_atomically
 from rcpo.stopping import listening
 
 if TYPE_CHECKING:
@@ -50,7 +51,7 @@ class Train:
     overwrite: bool = False
     """Write into a folder that already holds a run."""
     pictures: bool = True
-    """Draw the learning curves, and the map with the policy; write the report page."""
+    """Draw the learning curves, the map with the policy or the robot at work; write the report page."""
     log: Annotated[UseAppendAction[tuple[Literal["tensorboard", "wandb"], ...]], arg(metavar="tensorboard|wandb")] = ()
     """Log to TensorBoard or W&B too, into the run's folder (W&B sends nothing unless WANDB_MODE=online); may be given
     several times."""
@@ -107,7 +108,7 @@ class Resume:
     run: Positional[Path]
     """The run's folder."""
     pictures: bool = True
-    """Draw the learning curves, and the map with the policy."""
+    """Draw the learning curves, the map with the policy or the robot at work; write the report page."""
     require_satisfied: bool = False
     """Exit with code 3 unless the policy is verified to keep every constraint."""
     environment: str | None = None
@@ -166,10 +167,13 @@ def _draw(run: "Run", folder: Path) -> None:
     from rcpo.envs.mars_rover import MarsRover
     from rcpo.experiments import figures
     from rcpo.report import REPORT, write_report
+    from rcpo.video import film_strip
 
     figures.curves_picture(run.records, run.constraints, folder / "curves.png")
     if isinstance(run.environment, MarsRover):
         figures.map_picture(run.environment, run.policy, folder / "map.png", ", ".join(map(str, run.constraints)))
+    elif film := film_strip(run):
+        write_atomically(folder / "film.png", film)
     write_report([folder], folder / REPORT)
 
 

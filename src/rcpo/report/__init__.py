@@ -7,9 +7,9 @@ from html import escape
 from pathlib import Path
 from typing import Any, Final
 
-from rcpo.checkpoint import write_atomically
 from rcpo.envs import ROBOTS
 from rcpo.errors import UsageError
+from rcpo.files import write_atomically
 from rcpo.report.card import distributions, health_section, table, verdict_card
 from rcpo.report.curves import run_charts
 from rcpo.report.many import comparison
