@@ -175,6 +175,9 @@ def test_a_clipped_violation_needs_enough_episodes() -> None:
     with pytest.raises(rcpo.UsageError, match=r"biases 'P\(crash\) <= 0.01'; give episodes_per_update=100 or more"):
         Multipliers("P(crash) <= 0.01", relative=True)
     Multipliers("P(crash) <= 0.01", relative=True, episodes_per_update=100)
+    with pytest.raises(rcpo.UsageError, match="give episodes_per_update=50 or more"):
+        Multipliers("P(crash) <= 0.01", relative=True, clip=3.0, episodes_per_update=49)
+    Multipliers("P(crash) <= 0.01", relative=True, clip=3.0, episodes_per_update=50)
     Multipliers(["P(crash) <= 0.5", "sum(cost) <= 3"], relative=True)
 
 

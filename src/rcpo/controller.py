@@ -73,12 +73,14 @@ class Multipliers:
         if self.config.measure != "episodes":
             raise UsageError(f"got measure={self.config.measure!r}; around another learner's environment multipliers "
                              "are measured on episodes")  # fmt: skip
-        for constraint in self.constraints:
+        for constraint, rule in zip(self.constraints, self._rules, strict=True):
             rare = min(constraint.limit, 1.0 - constraint.limit) if constraint.is_probability else 0.0
-            if self.config.relative and 0.0 < rare * self.episodes_per_update < 1.0:
+            # Of n episodes in which it happens twice, the relative violation is 2 / (n limit) - 1.
+            unclipped = rare * (1.0 + rule.clip) / 2.0
+            if rule.relative and 0.0 < unclipped * self.episodes_per_update < 1.0:
                 raise UsageError(
                     f"a relative violation is clipped, which over {self.episodes_per_update} episodes biases "
-                    f"'{constraint}'; give episodes_per_update={math.ceil(1.0 / rare)} or more, or relative=False"
+                    f"'{constraint}'; give episodes_per_update={math.ceil(1.0 / unclipped)} or more, or relative=False"
                 )
 
     @property
