@@ -34,18 +34,22 @@ class Run:
     """A run that goes on by a point at a time, and knows what its checkpoints took."""
 
     def __init__(self, name: str, folder: Path | None, stack: ExitStack):
-        config = presets.preset(None, name)
+        config = presets.preset(None, name, own=envs.preset_of(name))
         config = replace(config, evaluation=replace(config.evaluation, episodes=0))
         self.environment = envs.make(name, config.env)
         constraints = parse_all(config.constraints, self.environment.spec.column_names)
         self.plan, self.chunk = make_plan(config, constraints, self.environment)
         self.session = stack.enter_context(training(self.plan, self.environment))
         self.progress = Progress(self.session.first, jax.random.key(0))
-        self.saver = Saver(self.plan, self.chunk, self.environment, self.session.crews, self.progress, folder)
+        # Its clock stands still while it is the other run's turn.
+        self.waited, self.ended = 0.0, time.monotonic()
+        self.saver = Saver(self.plan, self.chunk, self.environment, self.session.crews, self.progress, folder,
+                           lambda: time.monotonic() - self.waited)  # fmt: skip
         self.folder, self.writing, self.written = folder, 0.0, 0
 
     def point(self) -> float:
         """A point of the run; its seconds, the checkpoint included."""
+        self.waited += time.monotonic() - self.ended
         begun, saved = time.perf_counter(), self.saver.saved
         self.progress = next_point(self.plan, self.environment, self.session, self.progress, self.chunk, 0.0)
         trained = time.perf_counter()
@@ -54,6 +58,7 @@ class Run:
         if self.folder is not None and self.saver.saved != saved:
             self.writing += ended - trained
             self.written += max(self.folder.glob("*.safetensors")).stat().st_size
+        self.ended = time.monotonic()
         return ended - begun
 
 

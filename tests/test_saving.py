@@ -266,13 +266,12 @@ def test_checkpoints_take_no_larger_share_of_the_time_than_they_may(
 ) -> None:
     """A point takes 1 second and a checkpoint 0.1: at 1 % the first is paid for after 10 seconds, the next after 20."""
     clock, written = Clock(), []
-    monkeypatch.setattr(saving, "time", clock)
     environment = FiniteEnvironment.build(fork())
     config = replace(small(), checkpoint=CheckpointConfig(share=0.01))
     constraints = parse_all(config.constraints, environment.spec.column_names)
     plan = Plan(config, constraints, 100)
     first = Progress(begin(plan, environment), jax.random.key(0))
-    saver = saving.Saver(plan, 1, environment, (), first, tmp_path / "checkpoints")
+    saver = saving.Saver(plan, 1, environment, (), first, tmp_path / "checkpoints", clock.monotonic)
 
     class Shelf:
         def write(self, number: int, arrays: Any) -> None:

@@ -29,12 +29,21 @@ class Saver:
     """Writes a run's progress into a folder, where there is one, and resets copies that cannot be saved."""
 
     def __init__(
-        self, plan: Plan, chunk: int, environment: Environment, crews: host.Crews, first: Progress, folder: Path | None
+        self,
+        plan: Plan,
+        chunk: int,
+        environment: Environment,
+        crews: host.Crews,
+        first: Progress,
+        folder: Path | None,
+        clock: Callable[[], float] = time.monotonic,
     ):
+        """By the seconds of `clock` it is seen to it that no more than their share goes into writing."""
+        self._clock = clock
         self._plan, self._chunk, self._environment, self._crews, self._first = plan, chunk, environment, crews, first
         self._snapshots = None if folder is None else Snapshots(folder)
         self._about = about(plan, environment)
-        self._begun, self._spent, self._cost, self.saved = time.monotonic(), 0.0, 0.0, 0
+        self._begun, self._spent, self._cost, self.saved = self._clock(), 0.0, 0.0, 0
 
     @property
     def resumable(self) -> bool:
@@ -80,14 +89,14 @@ class Saver:
         config = self._plan.config.checkpoint
         enough = now.iteration - self.saved >= config.every * self._chunk
         # One more is taken to cost what the last one did.
-        return enough and self._spent + self._cost <= config.share * (time.monotonic() - self._begun)
+        return enough and self._spent + self._cost <= config.share * (self._clock() - self._begun)
 
     def _write(self, now: Progress) -> None:
         if self._snapshots is None:
             return
-        begun = time.monotonic()
+        begun = self._clock()
         self._snapshots.write(now.iteration, progress.save(now, self._crews, self._about))
-        self._cost, self.saved = time.monotonic() - begun, now.iteration
+        self._cost, self.saved = self._clock() - begun, now.iteration
         self._spent += self._cost
 
     def _read(self, number: int, arrays: dict[str, np.ndarray], path: Path) -> tuple[Progress, dict[str, Any]]:
