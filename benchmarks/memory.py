@@ -47,8 +47,8 @@ def run_with(points: int, environment: str, steps: float) -> list[dict[str, floa
     held = [point["resident_mib"] for point in memory.held]
     tenth = len(held) // 10
     early, late = mean(held[tenth : 2 * tenth]), mean(held[-tenth:])
-    print(f"{environment}, {memory.held[-1]['steps']:,} steps, {len(held)} points: {early:.0f} MiB in the second tenth, "
-          f"{late:.0f} MiB in the last, {max(held):.0f} MiB at most", flush=True)  # fmt: skip
+    run = f"{environment}, {memory.held[-1]['steps']:,} steps, {len(held)} points"
+    print(f"{run}: {early:.0f} MiB in the second tenth, {late:.0f} in the last, {max(held):.0f} at most", flush=True)
     return memory.held
 
 
