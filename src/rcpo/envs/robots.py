@@ -60,7 +60,7 @@ class HalfCheetah(Robot):
 
 @final
 class Swimmer(Robot):
-    name, xml, frame_skip, columns = "Swimmer-v5", ASSETS / "swimmer.xml", 4, (PLANAR_SPEED,)
+    name, xml, frame_skip, columns = "Swimmer-v5", ASSETS / "swimmer.xml", 4, (SPEED,)
 
     def start(self, generator: Generator, qpos: Place, qvel: Motion) -> tuple[Place, Motion]:
         return qpos + uniform(generator, 0.1, len(qpos)), qvel + uniform(generator, 0.1, len(qvel))
@@ -76,7 +76,7 @@ class Swimmer(Robot):
     ) -> Outcome:
         velocity = (after - before) / seconds
         reward = velocity[:, 0] - 1e-4 * np.square(action).sum(axis=1)
-        return Outcome(reward, never(reward), {"speed": planar(velocity)})
+        return Outcome(reward, never(reward), {"speed": velocity[:, 0]})
 
 
 @final
