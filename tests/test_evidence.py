@@ -5,10 +5,11 @@ from typing import Any
 
 import numpy as np
 import pytest
+from learners import QUICK
 from probes import Effort
 
 from rcpo import envs, evidence
-from rcpo.config import EvaluationConfig, LearnerConfig, MultiplierConfig, PPOConfig, TrainConfig
+from rcpo.config import EvaluationConfig, MultiplierConfig, TrainConfig
 from rcpo.constraints import parse
 from rcpo.evaluation import Sample, summarise
 from rcpo.handover import Candidate, Handover
@@ -80,15 +81,7 @@ def test_no_pressure_no_evidence() -> None:
 
 SETTINGS = TrainConfig(
     steps=64 * 4 * 60,
-    learner=LearnerConfig(
-        algorithm="ppo",
-        environments=64,
-        rollout_steps=4,
-        actor_step_size=Schedule(1e-2),
-        critic_step_size=Schedule(1e-2),
-        optimiser="adam",
-        ppo=PPOConfig(epochs=2, minibatches=2, hidden=(8,), initial_std=0.2),
-    ),
+    learner=QUICK,
     multipliers=MultiplierConfig(step_size=Schedule(0.5)),
     evaluation=EvaluationConfig(points=10, episodes=0, shortlist_episodes=64, verdict_episodes=256, looks=2),
 )

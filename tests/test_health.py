@@ -1,6 +1,7 @@
 """The health of the dual on made-up records whose answers are known."""
 
 import math
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -121,6 +122,10 @@ def test_wide_swings_are_advised_on() -> None:
     assert health.swings >= 8 and health.swing == pytest.approx(1.6, rel=0.1)
     (sentence,) = advice([health], [CONFIG])
     assert f"swung {health.swings} times by about 1" in sentence and "--multipliers.step-size.initial" in sentence
+    # Nobody is told to use the rule that is in use.
+    assert sentence.endswith("or use --multipliers.rule pi") and CONFIG.rule == "integral"
+    (sentence,) = advice([health], [replace(CONFIG, rule="pi", proportional=1.0)])
+    assert sentence.endswith("or --multipliers.proportional")
 
 
 def test_a_limit_broken_to_the_end_and_one_broken_again() -> None:

@@ -1,31 +1,22 @@
 """Every kind of constraint is learned to its known answer; several at once, too, and those that do not bind let go."""
 
 from collections.abc import Mapping
+from dataclasses import replace
 
 import jax
 import numpy as np
 import pytest
+from learners import ANNEALED
 from test_functionals import Longest
 from trees import Table, best, environment, tree
 
 from rcpo import exact, truth
-from rcpo.config import LearnerConfig, MultiplierConfig, TrainConfig
+from rcpo.config import MultiplierConfig, TrainConfig
 from rcpo.constraints import Constraint, parse
 from rcpo.learn import Plan, begin, iterate
 from rcpo.schedules import Schedule
 
 pytestmark = pytest.mark.usefixtures("quick_compile")
-
-LEARNER = LearnerConfig(
-    environments=256,
-    optimiser="sgd",
-    gradient_clip=0.0,
-    discount=1.0,
-    actor_step_size=Schedule(4.0, "power", offset=100.0, exponent=0.7),
-    critic_step_size=Schedule(1.0),
-    entropy=Schedule(0.3, "power", offset=100.0, exponent=0.6),
-    exploring=Schedule(0.0),
-)
 
 
 def learned(
@@ -34,7 +25,7 @@ def learned(
     """Reward, values and multipliers, averaged over the last eighth of a run."""
     iterations, played = 4000, environment(tree(reward, columns))
     rule = MultiplierConfig(rule="pi", initial=initial, maximum=10.0, step_size=Schedule(0.3), proportional=3.0)
-    learner = LearnerConfig(**vars(LEARNER) | {"rollout_steps": len(reward)})
+    learner = replace(ANNEALED, rollout_steps=len(reward))
     plan = Plan(TrainConfig(constraints=(), learner=learner, multipliers=rule), constraints, iterations)
     state = jax.jit(begin, static_argnums=0)(plan, played)
     _, metrics = iterate(plan, played, state, iterations)

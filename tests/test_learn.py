@@ -6,6 +6,7 @@ from typing import Any
 import jax
 import numpy as np
 import pytest
+from learners import ANNEALED
 from scipy.sparse import csr_array
 
 from rcpo import envs
@@ -165,17 +166,6 @@ def bandit(reward: float, column: str, cost: float) -> FiniteEnvironment:
     return FiniteEnvironment.build(tables, "bandit", max_steps=1)
 
 
-ANNEALED = LearnerConfig(
-    environments=256,
-    rollout_steps=1,
-    optimiser="sgd",
-    gradient_clip=0.0,
-    discount=1.0,
-    actor_step_size=Schedule(4.0, "power", offset=100.0, exponent=0.7),
-    critic_step_size=Schedule(1.0),
-    entropy=Schedule(0.3, "power", offset=100.0, exponent=0.6),
-    exploring=Schedule(0.0),
-)
 INTEGRAL = MultiplierConfig(rule="integral", maximum=10.0, step_size=Schedule(0.3, "power", offset=100.0))
 PI = MultiplierConfig(rule="pi", maximum=10.0, step_size=Schedule(0.3), proportional=3.0)
 

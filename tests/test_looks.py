@@ -9,11 +9,12 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from learners import QUICK
 from probes import Effort
 from scipy.stats import binom
 
 from rcpo import envs, handover, looks
-from rcpo.config import EvaluationConfig, LearnerConfig, MultiplierConfig, PPOConfig, TrainConfig
+from rcpo.config import EvaluationConfig, MultiplierConfig, TrainConfig
 from rcpo.constraints import parse
 from rcpo.errors import UsageError
 from rcpo.evaluation import Evaluation, Sample, summarise
@@ -236,15 +237,7 @@ def test_a_policy_that_keeps_its_limit_is_verified(monkeypatch: pytest.MonkeyPat
 SETTINGS = TrainConfig(
     constraints=("mean(cost) <= 0.3",),
     steps=64 * 4 * 30,
-    learner=LearnerConfig(
-        algorithm="ppo",
-        environments=64,
-        rollout_steps=4,
-        actor_step_size=Schedule(1e-2),
-        critic_step_size=Schedule(1e-2),
-        optimiser="adam",
-        ppo=PPOConfig(epochs=2, minibatches=2, hidden=(8,), initial_std=0.2),
-    ),
+    learner=QUICK,
     multipliers=MultiplierConfig(step_size=Schedule(0.5)),
     evaluation=EvaluationConfig(points=6, episodes=0, shortlist_episodes=64, verdict_episodes=64, looks=1),
 )

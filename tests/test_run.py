@@ -9,6 +9,7 @@ from typing import Any
 import jax
 import numpy as np
 import pytest
+from learners import QUICK
 from probes import Effort, Noise
 
 import rcpo
@@ -192,15 +193,7 @@ def test_the_other_methods_run(method: str) -> None:
 HOST = TrainConfig(
     constraints=("mean(push) <= -2", "P(touch) <= 1", "sum(push) <= 100", "discounted(push, 0.9) >= -100"),
     steps=64 * 4 * 12,
-    learner=LearnerConfig(
-        algorithm="ppo",
-        environments=64,
-        rollout_steps=4,
-        actor_step_size=Schedule(1e-2),
-        critic_step_size=Schedule(1e-2),
-        optimiser="adam",
-        ppo=PPOConfig(epochs=2, minibatches=2, hidden=(8,), initial_std=0.2),
-    ),
+    learner=QUICK,
     multipliers=MultiplierConfig(rule="pi", step_size=Schedule(0.5), proportional=0.5, maximum=2.0),
     evaluation=EvaluationConfig(points=3, episodes=0, shortlist_episodes=64, verdict_episodes=128, looks=1),
 )

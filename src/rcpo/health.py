@@ -155,7 +155,7 @@ def _advice(one: Health, config: MultiplierConfig) -> list[str]:
         still = "" if one.moved else ", so its multiplier never moved"
         return [f"no episode finished in the whole run{still} ('{one.constraint}'): train for longer than an episode "
                 "lasts, or shorten the episodes"]  # fmt: skip
-    said = []
+    said, damped = [], config.rule == "pi"
     if one.measured < RARELY and config.measure == "episodes":
         said.append(f"in {_percent(1.0 - one.measured)} of the run no episode finished, and '{one.constraint}' was not "
                     "measured: use more --learner.environments, or fewer --evaluation.points")  # fmt: skip
@@ -170,10 +170,11 @@ def _advice(one: Health, config: MultiplierConfig) -> list[str]:
     elif one.overshoot_relative is not None and one.overshoot_relative >= FAR:
         said.append(f"after '{one.constraint}' was first kept, it was broken again by up to "
                     f"{_percent(one.overshoot_relative)} of the limit: a proportional term damps this "
-                    "(--multipliers.rule pi, or more --multipliers.proportional)")  # fmt: skip
+                    f"({'more --multipliers.proportional' if damped else '--multipliers.rule pi'})")  # fmt: skip
     if one.swings >= MANY_SWINGS and one.swing >= WIDE_SWING:
         said.append(f"the multiplier of '{one.constraint}' swung {one.swings} times by about {_percent(one.swing)} of "
-                    "its mean: lower --multipliers.step-size.initial, or use --multipliers.rule pi")  # fmt: skip
+                    "its mean: lower --multipliers.step-size.initial, or "
+                    f"{'--multipliers.proportional' if damped else 'use --multipliers.rule pi'}")  # fmt: skip
     return said
 
 

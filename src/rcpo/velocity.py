@@ -1,7 +1,7 @@
 """The safe velocity tasks of Safety-Gymnasium: run, but be faster than a limit in at most 25 steps of an episode.
 
-The limits are those of its tasks Safety...Velocity-v1 (Ji et al. 2023), here on Gymnasium's v5 robots. As there, `speed`
-is in the plane for Ant and Humanoid, and along x for the others.
+The limits are those of its tasks Safety...Velocity-v1 (Ji et al. 2023), here on Gymnasium's v5 robots. As there,
+`speed` is in the plane for Ant and Humanoid, and along x for the others.
 """
 
 from typing import Final
