@@ -9,39 +9,19 @@ rcpo's, Gymnasium's `SyncVectorEnv` with same-step autoreset, and rcpo's in proc
 alternate, so that whatever else the machine does slows all of them alike. Needs the extra `sb3`.
 """
 
-import argparse
-import json
-import os
-import platform
-import time
 from collections.abc import Callable
 from contextlib import ExitStack
 from dataclasses import replace
-from importlib.metadata import PackageNotFoundError, version
-from pathlib import Path
-from statistics import median
 from typing import Any
 
 import numpy as np
+from turns import Train, for_seconds, machine, options, rates, show, show_ratio, take_turns, write
 
 COPIES, ROLLOUT_STEPS, MINIBATCHES = 16, 128, 32
 PACKAGES = ("rcpo", "jax", "jaxlib", "torch", "stable-baselines3", "gymnasium", "numpy")
-Turn = Callable[[float], int]
-"""Works for at least so many seconds, and says how many environment steps that were."""
 
 
-def for_seconds(once: Callable[[], Any], steps: int) -> Turn:
-    def turn(seconds: float) -> int:
-        calls, started = 0, time.perf_counter()
-        while calls == 0 or time.perf_counter() - started < seconds:
-            once()
-            calls += 1
-        return calls * steps
-
-    return turn
-
-
-def peer(environment: str, threads: int) -> Turn:
+def peer(environment: str, threads: int) -> Train:
     import torch
     from stable_baselines3 import PPO
     from stable_baselines3.common.env_util import make_vec_env
@@ -66,7 +46,7 @@ def peer(environment: str, threads: int) -> Turn:
     return for_seconds(once, 2 * batch)
 
 
-def ours(environment: str, stack: ExitStack) -> Turn:
+def ours(environment: str, stack: ExitStack) -> Train:
     """`iterate_on_host`, just as training calls it; what is logged and handed over between is not in it."""
     import jax
 
@@ -93,7 +73,7 @@ def ours(environment: str, stack: ExitStack) -> Turn:
     return for_seconds(once, COPIES * ROLLOUT_STEPS)
 
 
-def stepping(environment: str, stack: ExitStack) -> dict[str, Turn]:
+def stepping(environment: str, stack: ExitStack) -> dict[str, Train]:
     """The copies alone, under random actions."""
     import gymnasium
 
@@ -101,7 +81,7 @@ def stepping(environment: str, stack: ExitStack) -> dict[str, Turn]:
     from rcpo.envs.settings import GymSettings
 
     actions = np.random.default_rng(0).integers(2, size=(ROLLOUT_STEPS, COPIES)).astype(np.int32)
-    found: dict[str, Turn] = {}
+    found: dict[str, Train] = {}
 
     def loop(step: Callable[[np.ndarray], Any]) -> Callable[[], None]:
         def once() -> None:
@@ -121,58 +101,27 @@ def stepping(environment: str, stack: ExitStack) -> dict[str, Turn]:
     return found
 
 
-def installed(package: str) -> str | None:
-    try:
-        return version(package)
-    except PackageNotFoundError:
-        return None
-
-
-def measured(name: str, turn: Turn, seconds: float, repeat: int) -> dict[str, Any]:
-    started = time.perf_counter()
-    steps = turn(seconds)
-    elapsed = time.perf_counter() - started
-    return {"name": name, "repeat": repeat, "steps": steps, "seconds": round(elapsed, 4),
-            "steps_per_second": round(steps / elapsed, 1)}  # fmt: skip
-
-
-def report(turns: list[dict[str, Any]]) -> None:
-    rates: dict[str, list[float]] = {}
-    for entry in turns:
-        rates.setdefault(entry["name"], []).append(entry["steps_per_second"])
-    for name, seen in rates.items():
-        print(f"{name:<40}{median(seen):>10,.0f}   {min(seen):>10,.0f} to {max(seen):>10,.0f}")
-    for name, seen in rates.items():
+def report(seen: dict[str, list[float]]) -> None:
+    show(seen)
+    for name in seen:
         if name.startswith("Stable"):
-            each = [mine / theirs for mine, theirs in zip(rates["rcpo"], seen, strict=True)]
-            print(f"rcpo / {name}: {median(each):.1f} ({min(each):.1f} to {max(each):.1f} in single repeats)")
+            show_ratio(f"rcpo / {name}", seen["rcpo"], seen[name])
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = options(__doc__, seconds=4.0)
     parser.add_argument("--environment", default="CartPole-v1", help="one with two discrete actions")
-    parser.add_argument("--seconds", type=float, default=4.0, help="of each measurement")
-    parser.add_argument("--repeats", type=int, default=5, help="of all measurements, in turns")
-    parser.add_argument("--json", type=Path, help="write every measurement to this file, one JSON object a line")
     arguments = parser.parse_args()
     with ExitStack() as stack:
         contestants = {"rcpo": ours(arguments.environment, stack)}
         contestants |= {f"Stable-Baselines3, torch threads: {n}": peer(arguments.environment, n) for n in (1, 2)}
         contestants |= stepping(arguments.environment, stack)
-        for turn in contestants.values():
-            turn(0.5)
-        head = {
-            "environment": arguments.environment,
-            "versions": {"python": platform.python_version()} | {name: installed(name) for name in PACKAGES},
-            "cpus": os.cpu_count(),
-            "load_before": round(os.getloadavg()[0], 2),
-        }
-        turns = [measured(name, turn, arguments.seconds, repeat)
-                 for repeat in range(arguments.repeats) for name, turn in contestants.items()]  # fmt: skip
-    if arguments.json:
-        arguments.json.parent.mkdir(parents=True, exist_ok=True)
-        arguments.json.write_text("".join(json.dumps(line) + "\n" for line in [head, *turns]))
-    report(turns)
+        for train in contestants.values():
+            train(0.5)
+        head = machine(PACKAGES, environment=arguments.environment)
+        turns = take_turns(contestants, arguments.seconds, arguments.repeats)
+    write(arguments.json, head, turns)
+    report(rates(turns, "name"))
 
 
 if __name__ == "__main__":

@@ -11,25 +11,18 @@ memory. Each turn lasts some seconds and the turns of all contestants alternate,
 slows all of them alike. Needs the extra `sb3`, and `sbx-rl` for the second peer.
 """
 
-import argparse
-import json
-import os
-import platform
 import resource
 import time
-from collections.abc import Callable
 from contextlib import ExitStack
-from importlib.metadata import PackageNotFoundError, version
-from pathlib import Path
-from statistics import median
 from typing import Any
 
-from rcpo.bench import prepared
+import jax
+from turns import Train, for_seconds, machine, options, rates, show, show_ratio, take_turns, write
+
+from rcpo.bench import Program, prepared
 
 ACTORS, ROLLOUT_STEPS, MINIBATCH = 16, 128, 64
 PACKAGES = ("rcpo", "jax", "jaxlib", "torch", "stable-baselines3", "sbx-rl", "gymnasium", "mujoco", "numpy")
-Train = Callable[[float], int]
-"""Trains for at least so many seconds, and says how many environment steps that were."""
 
 
 def peer(kind: Any, environment: str, threads: int, **network: Any) -> Train:
@@ -87,62 +80,27 @@ def peers(environment: str) -> dict[str, Train]:
     return found | {"SBX": peer(JaxPPO, environment, 1, activation_fn=flax.linen.tanh)}
 
 
-def ours(call: Callable[[], Any], steps: int) -> Train:
-    import jax
-
-    def train(seconds: float) -> int:
-        calls, started = 0, time.perf_counter()
-        while calls == 0 or time.perf_counter() - started < seconds:
-            jax.block_until_ready(call())
-            calls += 1
-        return calls * steps
-
-    return train
+def ours(program: Program) -> Train:
+    return for_seconds(lambda: jax.block_until_ready(program.call()), program.steps)
 
 
-def turn(name: str, train: Train, seconds: float, repeat: int) -> dict[str, str | float]:
-    """One measurement."""
-    started = time.perf_counter()
-    steps = train(seconds)
-    elapsed = time.perf_counter() - started
-    return {"name": name, "repeat": repeat, "steps": steps, "seconds": round(elapsed, 4),
-            "steps_per_second": round(steps / elapsed, 1)}  # fmt: skip
-
-
-def report(turns: list[dict[str, Any]]) -> None:
-    rates: dict[str, list[float]] = {}
-    for entry in turns:
-        rates.setdefault(entry["name"], []).append(entry["steps_per_second"])
-    middle = {name: median(seen) for name, seen in rates.items()}
-    for name, seen in rates.items():
-        print(f"{name:<40}{middle[name]:>10,.0f}   {min(seen):>10,.0f} to {max(seen):>10,.0f}")
-    physics, learner, train = (rates[f"rcpo, {part}"] for part in ("physics", "learner", "train"))
-    shares = [t * (1 / p + 1 / u) for p, u, t in zip(physics, learner, train, strict=True)]
-    print(f"\nrcpo / its bound: {median(shares):.2f} ({min(shares):.2f} to {max(shares):.2f} in single repeats)")
-    for name in rates:
+def report(seen: dict[str, list[float]]) -> None:
+    show(seen)
+    physics, learner, train = (seen[f"rcpo, {part}"] for part in ("physics", "learner", "train"))
+    show_ratio("\nrcpo / its bound", train, [1 / (1 / p + 1 / u) for p, u in zip(physics, learner, strict=True)], 2)
+    for name in seen:
         if not name.startswith("rcpo"):
-            each = [mine / theirs for mine, theirs in zip(train, rates[name], strict=True)]
-            print(f"rcpo / {name}: {median(each):.1f} ({min(each):.1f} to {max(each):.1f} in single repeats)")
-
-
-def installed(package: str) -> str | None:
-    try:
-        return version(package)
-    except PackageNotFoundError:
-        return None
+            show_ratio(f"rcpo / {name}", train, seen[name])
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = options(__doc__, seconds=4.0)
     parser.add_argument("--environment", default="HalfCheetah-v5", help="one of the robots")
-    parser.add_argument("--seconds", type=float, default=4.0, help="of each measurement")
-    parser.add_argument("--repeats", type=int, default=5, help="of all measurements, in turns")
     parser.add_argument("--alone", action="store_true", help="leave the peers out")
-    parser.add_argument("--json", type=Path, help="write every measurement to this file, one JSON object a line")
     arguments = parser.parse_args()
     with ExitStack() as stack:
         programs = stack.enter_context(prepared(arguments.environment, "paper"))
-        contestants = {f"rcpo, {name}": ours(program.call, program.steps) for name, program in programs.items()}
+        contestants = {f"rcpo, {name}": ours(program) for name, program in programs.items()}
         for train in contestants.values():
             train(1.0)
         memory = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20
@@ -150,20 +108,11 @@ def main() -> None:
             contestants |= peers(arguments.environment)
         for train in contestants.values():
             train(0.1)
-        head = {
-            "environment": arguments.environment,
-            "versions": {"python": platform.python_version()} | {name: installed(name) for name in PACKAGES},
-            "cpus": os.cpu_count(),
-            "load_before": round(os.getloadavg()[0], 2),
-            "rcpo_peak_memory_gib": round(memory, 3),
-        }
-        turns = [turn(name, train, arguments.seconds, repeat)
-                 for repeat in range(arguments.repeats) for name, train in contestants.items()]  # fmt: skip
-    if arguments.json:
-        arguments.json.parent.mkdir(parents=True, exist_ok=True)
-        arguments.json.write_text("".join(json.dumps(line) + "\n" for line in [head, *turns]))
+        head = machine(PACKAGES, environment=arguments.environment, rcpo_peak_memory_gib=round(memory, 3))
+        turns = take_turns(contestants, arguments.seconds, arguments.repeats)
+    write(arguments.json, head, turns)
     print(f"{arguments.environment}, training steps a second; rcpo's peak memory {memory:.2f} GiB")
-    report(turns)
+    report(rates(turns, "name"))
 
 
 if __name__ == "__main__":

@@ -9,15 +9,8 @@ what Stable-Baselines3 does. Everything is measured in turns, so that whatever e
 Needs the extra `sb3`. benchmarks/README.md says how to read the result.
 """
 
-import argparse
-import json
-import os
-import platform
 import time
-from collections.abc import Callable
 from dataclasses import dataclass
-from importlib.metadata import version
-from pathlib import Path
 from statistics import median
 
 import gymnasium
@@ -26,6 +19,7 @@ import torch
 from stable_baselines3 import A2C
 from stable_baselines3.common.torch_layers import BaseFeaturesExtractor
 from stable_baselines3.common.vec_env import DummyVecEnv
+from turns import Train, Turn, for_seconds, machine, options, rates, show, show_ratio, turn, write
 
 from rcpo import envs, presets
 from rcpo.bench import compiled_programs
@@ -47,7 +41,7 @@ class Contestant:
 
     name: str
     settings: str
-    train: Callable[[float], int]
+    train: Train
 
 
 class Trunk(BaseFeaturesExtractor):
@@ -116,29 +110,7 @@ def ours(preset: str) -> Contestant:
     plan, _ = make_plan(config, parse_all(config.constraints, environment.spec.column_names), environment)
     program = compiled_programs(plan, environment)["train"]
 
-    def train(seconds: float) -> int:
-        calls, started = 0, time.perf_counter()
-        while calls == 0 or time.perf_counter() - started < seconds:
-            jax.block_until_ready(program.call())
-            calls += 1
-        return calls * program.steps
-
-    return Contestant("rcpo", preset, train)
-
-
-def turn(contestant: Contestant, seconds: float, repeat: int) -> dict[str, str | float]:
-    """One measurement."""
-    started = time.perf_counter()
-    steps = contestant.train(seconds)
-    elapsed = time.perf_counter() - started
-    return {
-        "learner": contestant.name,
-        "settings": contestant.settings,
-        "repeat": repeat,
-        "steps": steps,
-        "seconds": round(elapsed, 4),
-        "steps_per_second": round(steps / elapsed, 1),
-    }
+    return Contestant("rcpo", preset, for_seconds(lambda: jax.block_until_ready(program.call()), program.steps))
 
 
 def check_same_network() -> None:
@@ -150,45 +122,28 @@ def check_same_network() -> None:
         raise SystemExit(f"the networks differ: {here} parameters in rcpo, {there} in Stable-Baselines3")
 
 
-def report(turns: list[dict[str, str | float]]) -> None:
+def report(turns: list[Turn]) -> None:
     """The table, and the ratio of the first preset to Stable-Baselines3 at its best."""
-    rates: dict[tuple[str, str], list[float]] = {}
-    for entry in turns:
-        rates.setdefault((str(entry["learner"]), str(entry["settings"])), []).append(float(entry["steps_per_second"]))
-    print(f"{'learner':<20}{'settings':<46}{'steps/s':>12}{'slowest':>12}{'fastest':>12}")
-    for (learner, settings), seen in rates.items():
-        print(f"{learner:<20}{settings:<46}{median(seen):>12,.0f}{min(seen):>12,.0f}{max(seen):>12,.0f}")
-    best = max((key for key in rates if key[0] != "rcpo"), key=lambda key: median(rates[key]))
-    first = rates["rcpo", PRESETS[0]]
-    each = [mine / theirs for mine, theirs in zip(first, rates[best], strict=True)]
-    ratio = median(first) / median(rates[best])
-    print(f"\nrcpo {PRESETS[0]} / Stable-Baselines3 at its best ({best[1]}): {ratio:.1f}")
-    print(f"in single repeats: {min(each):.1f} to {max(each):.1f}")
+    seen = rates(turns, "learner", "settings")
+    show(seen)
+    best = max((key for key in seen if key[0] != "rcpo"), key=lambda key: median(seen[key]))
+    show_ratio(f"\nrcpo {PRESETS[0]} / Stable-Baselines3 at its best ({best[1]})", seen["rcpo", PRESETS[0]], seen[best])
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = options(__doc__, seconds=3.0)
     parser.add_argument("--actors", type=int, nargs="+", default=[16, 64, 256], help="of Stable-Baselines3")
     parser.add_argument("--threads", type=int, nargs="+", default=[1, 2], help="of torch")
-    parser.add_argument("--seconds", type=float, default=3.0, help="of each measurement")
-    parser.add_argument("--repeats", type=int, default=5, help="of all measurements, in turns")
-    parser.add_argument("--json", type=Path, help="write every measurement to this file, one JSON object a line")
     arguments = parser.parse_args()
     check_same_network()
     contestants = [ours(preset) for preset in PRESETS]
     contestants += [sb3(actors, threads) for actors in arguments.actors for threads in arguments.threads]
     for contestant in contestants:
         contestant.train(0.1)
-    machine = {
-        "versions": {"python": platform.python_version()} | {name: version(name) for name in PACKAGES},
-        "cpus": os.cpu_count(),
-        "load_before": round(os.getloadavg()[0], 2),
-        "seconds": arguments.seconds,
-    }
-    turns = [turn(c, arguments.seconds, repeat) for repeat in range(arguments.repeats) for c in contestants]
-    if arguments.json:
-        arguments.json.parent.mkdir(parents=True, exist_ok=True)
-        arguments.json.write_text("".join(json.dumps(line) + "\n" for line in [machine, *turns]))
+    head = machine(PACKAGES, seconds=arguments.seconds)
+    turns = [turn(one.train, arguments.seconds, learner=one.name, settings=one.settings, repeat=repeat)
+             for repeat in range(arguments.repeats) for one in contestants]  # fmt: skip
+    write(arguments.json, head, turns)
     report(turns)
 
 

@@ -68,7 +68,7 @@ def test_cartpole_beside_its_peer(threads: int) -> None:
 
 
 def test_memory_reaches_its_level_and_stays() -> None:
-    """A candidate is kept for each point. Beyond those nothing grows: not with the steps, of which both have as many."""
+    """A candidate is kept for each point. Nothing grows with the steps, of which both runs have as many."""
     _, lines = raw("memory")
     grown = {}
     for points in (20, 100):
@@ -89,3 +89,16 @@ def test_checkpoints_cost_less_than_a_fiftieth() -> None:
 def test_a_hundred_thousand_hostile_files_did_no_harm() -> None:
     found, _ = raw("fuzz_checkpoint")
     assert found["distinct inputs"] >= 100_000 and found["failures"] == 0
+
+
+def test_the_mars_rover_beside_its_peer() -> None:
+    _, lines = raw("sb3_a2c")
+    rates: dict[tuple[str, str], list[float]] = {}
+    for line in lines:
+        rates.setdefault((line["learner"], line["settings"]), []).append(line["steps_per_second"])
+    assert all(f"{median(seen):,.0f}" in README for seen in rates.values())
+    ours = rates.pop(("rcpo", "mars-rover"))
+    del rates["rcpo", "mars-rover-paper"]
+    best = max(rates.values(), key=median)
+    ratio = median(a / b for a, b in zip(ours, best, strict=True))
+    assert ratio >= 10.0 and f"{ratio:.1f} times" in README
