@@ -111,8 +111,7 @@ def test_the_paper_on_robots_to_the_letter() -> None:
 
 
 def test_exceptions_are_few_and_named() -> None:
-    """One set for all robots; only the swimmer looks farther ahead (less far under a speed limit), and the hopper takes
-    larger steps."""
+    """One set for all robots; only the swimmer looks farther ahead, and the hopper takes larger steps."""
     further = {f"learner.{name}" for name in ("discount", "gae_decay", "environments", "rollout_steps")}
     larger = {"learner.actor_step_size.initial", "learner.critic_step_size.initial"}
     exceptions = {"Swimmer-v5": further, "Hopper-v5": larger}
@@ -212,7 +211,7 @@ def test_the_safe_velocity_tasks_are_the_robots_own_settings_with_another_limit(
         robot = f"{name}-v5"
         config = preset(f"safe-velocity/{name}", robot)
         assert config.constraints == (f"sum(speed > {limit}) <= 25",)
-        own = {"learner.discount"} if name == "Swimmer" else set()
+        own = {"multipliers.clip"} if name == "Swimmer" else set()
         assert differences(config, preset("robot", robot)) == {"constraints"} | own
         assert preset(None, robot) == preset("robot", robot), "which stays what a robot is trained with unless asked"
     with pytest.raises(UsageError, match="'safe-velocity/Ant' is for Ant-v5, not for Hopper-v5"):
