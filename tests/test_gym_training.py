@@ -105,7 +105,7 @@ def test_pendulum_keeps_its_torque() -> None:
     evaluation = rcpo.EvaluationConfig(episodes=0, shortlist_episodes=100, verdict_episodes=200, mixture=False)
     run = rcpo.train(pendulum, ["mean(torque) <= 0.2"], steps=6e4, seed=0, evaluation=evaluation)
     first = run.records[1]["constraint/mean(torque)/value"]
-    assert first > 0.3 and run.handover.verified
+    assert first > 0.25 and run.handover.verified
 
 
 def test_minigrid_shows_a_text_that_has_to_be_left_out() -> None:
@@ -141,11 +141,11 @@ def test_minigrids_lava() -> None:
     for kind, pixels in ((wrappers.ImgObsWrapper, True), (wrappers.FlatObsWrapper, False)):
         environment = GymEnvironment(lambda kind=kind: make(kind))
         assert environment.spec.pixels == pixels and "lava" in environment.spec.column_names
-        evaluation = rcpo.EvaluationConfig(episodes=0, shortlist_episodes=20, verdict_episodes=50, mixture=False)
-        run = rcpo.train(environment, ["P(lava) <= 0.2"], steps=1.2e4, seed=0, evaluation=evaluation)
+        evaluation = rcpo.EvaluationConfig(episodes=0, shortlist_episodes=50, verdict_episodes=200, mixture=False)
+        run = rcpo.train(environment, ["P(lava) <= 0.05"], steps=4e4, seed=0, evaluation=evaluation)
         values = [r["constraint/P(lava)/value"] for r in run.records]
         assert max(value for value in values if value is not None) > 0.3
-        assert run.handover.evaluation.constraints[0].interval.value < 0.2
+        assert run.handover.verified and run.handover.evaluation.reward.value > 0.9
 
 
 @pytest.mark.slow
