@@ -110,12 +110,27 @@ def test_the_closest_by_the_worst_violation_in_units_of_its_limit() -> None:
     np.testing.assert_array_equal(closest(pool[::2], constraints), [0, 1])
 
 
+def test_of_those_equally_close_the_best() -> None:
+    pool = [candidate(0.86, 0.0), candidate(0.94, 0.0), candidate(0.99, 0.02), candidate(0.9, 0.0)]
+    np.testing.assert_array_equal(closest(pool, LIMITED), [0, 1, 0, 0])
+
+
 def test_margins_are_standard_errors_of_the_verification() -> None:
     """1.96 standard errors for the interval itself, and so many more as the look says."""
     pool = [candidate(0.0, 0.5, 3.0), candidate(0.0, 0.5, 3.0)]
     constraints = [parse("P(a) <= 0.2"), parse("sum(b) <= 3")]
     found = margins(constraints, pool, episodes=10_000, confidence=0.95, extra=2.0)
     np.testing.assert_allclose(found, [(1.95996 + 2) * 0.4 / 100, (1.95996 + 2) * 0.5 / 100], rtol=1e-5)
+
+
+@pytest.mark.parametrize(("text", "never"), [("P(a) <= 0.05", 0.0), ("P(a) >= 0.95", 1.0)])
+def test_a_margin_leaves_room_for_what_never_happens(text: str, never: float) -> None:
+    """Of 100 episodes, 5 % is about one standard error of 2.2 % away from 0: no policy could be further inside."""
+    (constraint,) = constraints = [parse(text)]
+    pool = [candidate(1.0, 0.5), candidate(3.0, never), candidate(2.0, never)]
+    (margin,) = margins(constraints, pool, episodes=100, confidence=0.95, extra=2.0)
+    assert margin == pytest.approx(0.05) and constraint.excess(never) <= -margin
+    np.testing.assert_array_equal(best_mixture(pool, constraints, np.array([margin])), [0, 1, 0])
 
 
 # Whole hand-overs

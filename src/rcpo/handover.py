@@ -128,25 +128,35 @@ def best_mixture(
 
 
 def closest(candidates: Sequence[Candidate], constraints: Sequence[Constraint]) -> Float[np.ndarray, " M"]:
-    """All the weight on the candidate whose worst violation, in units of its limit, is the smallest."""
+    """All the weight on the candidate whose worst violation, in units of its limit, is the smallest.
+
+    Of several, such as all that an event never happened to, the one with the most reward.
+    """
     worst = [
         max(c.excess(candidate.value[k]) / scale(c) for k, c in enumerate(constraints)) for candidate in candidates
     ]
-    return np.eye(len(candidates))[int(np.argmin(worst))]
+    order = [(violation, -candidate.reward) for violation, candidate in zip(worst, candidates, strict=True)]
+    return np.eye(len(candidates))[order.index(min(order))]
 
 
 def margins(
     constraints: Sequence[Constraint], candidates: Sequence[Candidate], episodes: int, confidence: float, extra: float
 ) -> Float[np.ndarray, " K"]:
     """How far inside each limit to aim so that the interval of a fresh evaluation is likely to lie inside it."""
-    errors = []
+    found = []
+    deviations = float(ndtri(0.5 + confidence / 2.0)) + extra
     for k, constraint in enumerate(constraints):
         if constraint.is_probability:
-            spread = math.sqrt(constraint.limit * (1.0 - constraint.limit))
+            spread, room = math.sqrt(constraint.limit * (1.0 - constraint.limit)), _room(constraint)
         else:
-            spread = float(np.median([candidate.spread[k] for candidate in candidates]))
-        errors.append(spread / math.sqrt(episodes))
-    return np.array(errors) * (float(ndtri(0.5 + confidence / 2.0)) + extra)
+            spread, room = float(np.median([candidate.spread[k] for candidate in candidates])), math.inf
+        found.append(min(spread / math.sqrt(episodes) * deviations, room))
+    return np.array(found)
+
+
+def _room(constraint: Constraint) -> float:
+    """How far inside its limit a probability can be at all: few episodes prove a small one only if none of them has it."""
+    return 1.0 - constraint.limit if constraint.at_least else constraint.limit
 
 
 def hand_over(
