@@ -73,7 +73,7 @@ def test_memory_reaches_its_level_and_stays() -> None:
     grown = {}
     for points in (20, 100):
         held = [line["resident_mib"] for line in lines if line["points"] == points]
-        assert len(held) >= points - 1 and max(held) < 1536
+        assert len(held) > 0.9 * points and max(held) < 1536
         grown[points] = held[-1] - held[len(held) // 10]
     assert grown[100] < 0.2 * 100 and grown[20] < 0.2 * 20
 

@@ -155,7 +155,7 @@ def margins(
 
 
 def _room(constraint: Constraint) -> float:
-    """How far inside its limit a probability can be at all: few episodes prove a small one only if none of them has it."""
+    """How far inside its limit a probability can be at all: few episodes prove a small one only if none has it."""
     return 1.0 - constraint.limit if constraint.at_least else constraint.limit
 
 
