@@ -237,6 +237,15 @@ def test_a_robot_is_drawn(hopper: Run) -> None:
     assert (picture[:360, :480] != picture[:360, 480:960]).any()  # and it moves
 
 
+def test_the_floor_has_no_end(hopper: Run) -> None:
+    drawable()
+    here = np.asarray(play(hopper, seed=3).states[0])
+    away = here.copy()
+    away[0] += 500.0
+    near, far = video.pictures(hopper, [here, away])
+    assert min(picture[-60:].std() for picture in (near, far)) > 30  # a chequered floor, not the sky
+
+
 def test_a_robot_in_a_video(hopper: Run, tmp_path: Path) -> None:
     drawable()
     ffmpeg = pytest.importorskip("imageio_ffmpeg")

@@ -13,6 +13,7 @@ import numpy as np
 
 def main(xml: str, positions: str, width: int, height: int) -> None:
     model = mujoco.MjModel.from_xml_path(xml)
+    endless(model)
     model.vis.global_.offwidth, model.vis.global_.offheight = max(width, 640), max(height, 480)
     data = mujoco.MjData(model)
     cameras = [model.camera(i).name for i in range(model.ncam)]
@@ -23,6 +24,16 @@ def main(xml: str, positions: str, width: int, height: int) -> None:
             mujoco.mj_forward(model, data)
             renderer.update_scene(data, camera)
             sys.stdout.buffer.write(renderer.render().tobytes())
+
+
+def endless(model: mujoco.MjModel) -> None:
+    """Draw planes as the physics has them: without an end. A cheetah runs farther than its floor is drawn."""
+    for plane in np.flatnonzero(model.geom_type == mujoco.mjtGeom.mjGEOM_PLANE):
+        size, material = model.geom_size[plane, :2].copy(), model.geom_matid[plane]
+        if material >= 0 and size.all() and not model.mat_texuniform[material]:
+            # Of a plane with an end the texture is repeated so often on the whole, of one without on every metre.
+            model.mat_texrepeat[material] /= 2.0 * size
+        model.geom_size[plane, :2] = 0.0
 
 
 def following(model: mujoco.MjModel) -> mujoco.MjvCamera:
