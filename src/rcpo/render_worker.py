@@ -34,6 +34,7 @@ def endless(model: mujoco.MjModel) -> None:
             # Of a plane with an end the texture is repeated so often on the whole, of one without on every metre.
             model.mat_texrepeat[material] /= 2.0 * size
         model.geom_size[plane, :2] = 0.0
+    model.vis.map.zfar *= 4.0  # such a plane is drawn in a grid as wide as what can be seen: now for more than 600 m
 
 
 def following(model: mujoco.MjModel) -> mujoco.MjvCamera:
