@@ -465,3 +465,81 @@ def test_two_functions_of_one_name() -> None:
     bounds[1] = rcpo.Constraint(rcpo.Mean(), bounds[1].cost, 1.0)
     with pytest.raises(rcpo.UsageError, match="two cost functions are called"):
         RewardConstrained(Script(EPISODES), bounds)
+
+
+@final
+class Pair(gymnasium.Env):
+    """Counts its steps in one part of what it shows, and in another how many are left; after three it ends."""
+
+    action_space = gymnasium.spaces.Discrete(2)
+
+    def __init__(self, named: bool) -> None:
+        box = gymnasium.spaces.Box(-9.0, 9.0, (1,), np.float32)
+        self.named = named
+        self.observation_space = (
+            gymnasium.spaces.Dict(done=box, left=box) if named else gymnasium.spaces.Tuple((box, box))
+        )
+
+    def _see(self) -> Any:
+        done, left = (np.array([value], np.float32) for value in (self.time, 3 - self.time))
+        return {"done": done, "left": left} if self.named else (done, left)
+
+    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> Any:
+        super().reset(seed=seed)
+        self.time = 0
+        return self._see(), {}
+
+    def step(self, action: Any) -> Any:
+        self.time += 1
+        return self._see(), 1.0, self.time == 3, False, {}
+
+
+@pytest.mark.parametrize("named", [True, False])
+@pytest.mark.parametrize("mode", [AutoresetMode.SAME_STEP, AutoresetMode.NEXT_STEP])
+def test_a_cost_function_sees_all_parts_of_what_is_shown(named: bool, mode: AutoresetMode) -> None:
+    """Alone and in a vector: 10 t + left after the step + a hundredth of what was left before it, also at the end."""
+    first, second = ("done", "left") if named else (0, 1)
+
+    def cost(obs: Any, action: Any, next_obs: Any, info: Any) -> Any:
+        return (10.0 * next_obs[first] + next_obs[second] + 0.01 * obs[second])[..., 0]
+
+    expected = [12.03, 21.02, 30.01]
+    env = RewardConstrained(Pair(named), "sum(cost) <= 1", costs=cost, rule="fixed")
+    (steps,) = play(env, 1)
+    np.testing.assert_allclose([info["rcpo"]["costs"]["cost"] for _, info in steps], expected, rtol=1e-6)
+    assert steps[-1][1]["rcpo"]["episode"]["values"] == {"sum(cost)": pytest.approx(sum(expected))}
+
+    envs = SyncVectorEnv([lambda: Pair(named)] * 2, autoreset_mode=mode)
+    vector = RewardConstrainedVector(envs, "sum(cost) <= 1", costs=cost, rule="fixed")
+    vector.reset(seed=0)
+    seen = [vector.step(np.zeros(2, int))[4]["rcpo"] for _ in range(3)]
+    for told, value in zip(seen, expected, strict=True):
+        np.testing.assert_allclose(told["costs"]["cost"], [value, value], rtol=1e-6)
+    np.testing.assert_allclose(seen[-1]["episode"]["values"]["sum(cost)"], [sum(expected)] * 2, rtol=1e-6)
+
+
+@final
+class SixVector(SyncVectorEnv):
+    """A vector of copies that returns what the step cost as a value of its own, and says nothing of it elsewhere."""
+
+    def step(self, actions: Any) -> Any:
+        obs, rewards, terminated, truncated, info = super().step(actions)
+        cost = np.array(info.pop("cost", np.zeros(self.num_envs)), float)
+        if "final_info" in info:
+            cost = np.where(terminated | truncated, info["final_info"].pop("cost"), cost)
+        return obs, rewards, cost, terminated, truncated, info
+
+
+@pytest.mark.parametrize("mode", [AutoresetMode.SAME_STEP, AutoresetMode.NEXT_STEP])
+def test_a_vector_of_six_values_is_worth_what_one_of_five_is(mode: AutoresetMode) -> None:
+    makers = [partial(Script, EPISODES), partial(Script, EPISODES[::-1])]
+    found = []
+    for kind in (SyncVectorEnv, SixVector):
+        vector = RewardConstrainedVector(kind(makers, autoreset_mode=mode), "sum(cost) <= 1", initial=0.5, rule="fixed")
+        vector.reset(seed=0)
+        steps = [vector.step(np.zeros(2, int)) for _ in range(12)]
+        found.append([(rewards, info["rcpo"]["costs"]["cost"]) for _, rewards, _, _, info in steps])
+    for (reward, cost), (other_reward, other_cost) in zip(*found, strict=True):
+        np.testing.assert_array_equal(reward, other_reward)
+        np.testing.assert_array_equal(cost, other_cost)
+    assert sum(cost.sum() for _, cost in found[0]) > 10.0
