@@ -9,11 +9,7 @@ The ratio of each repeat is that of neighbours in time. Needs the extra `sb3`; b
 """
 
 import argparse
-import json
-import os
-import platform
 import time
-from importlib.metadata import version
 from pathlib import Path
 from statistics import median
 from typing import Any
@@ -23,6 +19,7 @@ import torch
 from gymnasium.envs.classic_control import CartPoleEnv
 from stable_baselines3 import PPO
 from stable_baselines3.common.vec_env import DummyVecEnv
+from turns import machine, write
 
 import rcpo
 from rcpo.sb3 import RewardConstrainedVecEnv
@@ -97,20 +94,13 @@ def main() -> None:
     learners = {contestant: make_learner(contestant) for contestant in CONTESTANTS}
     for contestant, learner in learners.items():
         turn(contestant, learner, 1, 0)
-    machine = {
-        "versions": {"python": platform.python_version()} | {name: version(name) for name in PACKAGES},
-        "cpus": os.cpu_count(),
-        "load_before": round(os.getloadavg()[0], 2),
-        "limit": LIMIT,
-    }
+    head = machine(PACKAGES, limit=LIMIT)
     turns = [
         turn(contestant, learner, arguments.updates, repeat)
         for repeat in range(arguments.repeats)
         for contestant, learner in learners.items()
     ]
-    if arguments.json:
-        arguments.json.parent.mkdir(parents=True, exist_ok=True)
-        arguments.json.write_text("".join(json.dumps(line) + "\n" for line in [machine, *turns]))
+    write(arguments.json, head, turns)
     report(turns)
 
 

@@ -14,11 +14,12 @@ from typing import Any
 
 import jax
 import numpy as np
+from learners import QUICK
 from probes import Noise
 from safetensors.numpy import load_file
 
 from rcpo import presets, run
-from rcpo.config import CheckpointConfig, EvaluationConfig, LearnerConfig, MultiplierConfig, PPOConfig, TrainConfig
+from rcpo.config import CheckpointConfig, EvaluationConfig, MultiplierConfig, TrainConfig
 from rcpo.envs.base import Environment
 from rcpo.envs.settings import MarsRoverSettings, RobotSettings
 from rcpo.schedules import Schedule
@@ -55,15 +56,8 @@ def robot(folder: Path) -> tuple[str, TrainConfig]:
 
 def foreign(folder: Path) -> tuple[Environment, TrainConfig]:
     """An environment whose copies cannot be saved: they are reset at every third point."""
-    learner = LearnerConfig(
-        algorithm="ppo",
-        environments=8,
-        rollout_steps=2,
-        actor_step_size=Schedule(1e-2),
-        critic_step_size=Schedule(1e-2),
-        optimiser="adam",
-        ppo=PPOConfig(epochs=2, minibatches=2, hidden=(8,), initial_std=0.2, spread_starts=True),
-    )
+    ppo = replace(QUICK.ppo, spread_starts=True)
+    learner = replace(QUICK, environments=8, rollout_steps=2, ppo=ppo)
     return Noise(side_by_side=True, max_steps=9), TrainConfig(
         constraints=("mean(push) <= 0.5", "P(touch) <= 0.3"),
         steps=8 * 2 * 2 * POINTS,

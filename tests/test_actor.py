@@ -88,12 +88,23 @@ def test_the_rovers_actions_are_the_networks(rover: Any) -> None:
 
 
 def test_gymnasium_takes_the_actions(rover: Any) -> None:
+    """Each is one of the space's, and the same seeds lead the same way."""
     environment, (network, _) = rover
-    actor = finished(environment, single(network, False), "mars-rover").actor(seed=5)
-    world = gymnasium.make("rcpo:rcpo/MarsRover-v0")
-    obs, _ = world.reset(seed=1)
-    for _ in range(10):
-        obs, *_ = world.step(actor.act(obs))
+    run = finished(environment, single(network, False), "mars-rover")
+    ways = []
+    for _ in range(2):
+        actor, world = run.actor(seed=5), gymnasium.make("rcpo:rcpo/MarsRover-v0")
+        obs, _ = world.reset(seed=1)
+        actions, seen = [], [obs]
+        for _ in range(10):
+            actions.append(actor.act(obs))
+            assert world.action_space.contains(actions[-1])
+            obs, *_ = world.step(actions[-1])
+            seen.append(obs)
+        ways.append((actions, np.stack(seen)))
+    (first, one_way), (second, other_way) = ways
+    assert first == second and len(set(map(int, first))) > 1
+    np.testing.assert_array_equal(one_way, other_way)
 
 
 def test_a_table_is_asked_by_the_states_number() -> None:

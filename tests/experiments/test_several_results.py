@@ -60,7 +60,10 @@ def test_three_limits_at_once_are_all_kept() -> None:
 @pytest.mark.parametrize("limits", ["none", *ALONE])
 def test_no_limit_brings_the_others_with_it(limits: str) -> None:
     """Whoever is held to one of them alone, or to none, breaks the others."""
-    for run in lines(environment="HalfCheetah-v5", limits=limits):
+    runs = lines(environment="HalfCheetah-v5", limits=limits)
+    assert [run["seed"] for run in runs] == [0, 1, 2]
+    for run in runs:
+        assert run["final"]["verified"]
         for text in ALL:
             # Of its own limit the verdict is in `final`, on twice as many episodes as these.
             broken = run["spent"][text]["verdict"] == "violated"
