@@ -30,6 +30,8 @@ class Told(dict):
     """What there is to tell about a step. Nobody changes it, so it is its own copy: `DummyVecEnv` copies every info,
     and `copy.deepcopy` would take longer than the step has taken."""
 
+    __slots__ = ()
+
     def __deepcopy__(self, memo: Any) -> "Told":
         return self
 
